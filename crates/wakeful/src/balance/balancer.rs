@@ -18,8 +18,8 @@
 //! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that
 //! steps back from a listener then checks whether another loop is left there, and returns if not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -40,8 +40,9 @@ const LOOKS: usize = 8;
 /// Decides which loops wait for connections. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Balancer {
+    pub(super) this: Weak<Self>,
     pub(super) board: Arc<Board>,
-    loops: Box<[LoopHandle]>,
+    pub(super) loops: Box<[LoopHandle]>,
     counts: Arc<Counts>,
     pub(super) shares: Box<[CachePadded<Share>]>,
     /// When connections move to other loops; `None`: never.
@@ -64,11 +65,8 @@ pub(crate) struct Full(Arc<Balancer>);
 
 impl Drop for Full {
     fn drop(&mut self) {
-        if self.0.full.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(turn) = self.0.board.turn()
-        {
-            self.0.see_whether_there_is_room(turn);
-            self.0.see_whose_turn_it_is();
+        if self.0.full.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.look_for_room();
         }
     }
 }
@@ -81,7 +79,8 @@ impl Balancer {
         moves: Option<Moves>,
     ) -> Arc<Self> {
         let shares = (0..board.loops()).map(|_| CachePadded::default()).collect();
-        let balance = Arc::new(Self {
+        let balance = Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             board,
             loops: loops.into(),
             counts,
@@ -94,17 +93,16 @@ impl Balancer {
             full: AtomicUsize::new(0),
             epoch: Instant::now(),
         });
-        let weak = Arc::downgrade(&balance);
+        let weak = balance.this.clone();
         balance.board.watch(Box::new(move |_| {
             let Some(balance) = weak.upgrade() else { return false };
             balance.even_out(None);
             balance.pass_on_from_stuck();
-            balance.shares.iter().for_each(|share| share.mend());
+            balance.shares.iter().for_each(|share| _ = share.mend());
             balance.plan_moves();
             if let Some(turn) = balance.board.turn() {
                 turn.review(balance.board.busy());
-                balance.see_whether_there_is_room(turn);
-                balance.see_whose_turn_it_is();
+                balance.look_for_room();
             }
             true
         }));
@@ -139,7 +137,9 @@ impl Balancer {
         if let Some(turn) = self.board.turn() {
             turn.is_alone_now();
             self.see_whose_turn_it_is();
-            self.shares.iter().for_each(|share| share.wake_for_all());
+            for (number, share) in self.shares.iter().enumerate() {
+                self.mend_after(number, share.wake_for_all());
+            }
         }
     }
 
@@ -172,25 +172,27 @@ impl Balancer {
     /// Only one thread at a time may call this.
     fn follow_turn(&self, turn: &OurTurn) {
         if self.is_to_step_back.swap(false, Ordering::SeqCst) && turn.may_step_back() {
-            set_all_inside(&self.shares, false);
+            self.set_all_inside(self.shares.len(), false);
             // The kernel may just have woken this process for a connection. A sibling that stays in
             // the list takes it.
             turn.ring_one_inside();
         } else if turn.is_ours() {
             if turn.is_out() {
-                let active = &self.shares[..self.board.active()];
-                let some_accept = active.iter().any(|share| share.accepts());
-                set_all_inside(if some_accept { active } else { &self.shares }, true);
+                let active = self.board.active();
+                let some_accept = self.shares[..active].iter().any(|share| share.accepts());
+                self.set_all_inside(if some_accept { active } else { self.shares.len() }, true);
                 if self.is_shut_out() {
                     // The kernel does not let this process watch a listener. Siblings accept until
                     // it does.
                     turn.is_full();
+                    // A loop may have been let in meanwhile, before the siblings heard of this.
+                    self.see_whether_there_is_room(turn);
                 } else {
                     turn.came_in();
                 }
             }
         } else if turn.may_go_out() {
-            set_all_inside(&self.shares, false);
+            self.set_all_inside(self.shares.len(), false);
             if self.shares.len() > 1 {
                 // The kernel may just have woken a loop of this process that was then taken out. A
                 // sibling in the list takes the connection.
@@ -198,7 +200,7 @@ impl Balancer {
             }
         } else if turn.is_out() {
             // Takes the loops out again, in case one has come in meanwhile.
-            set_all_inside(&self.shares, false);
+            self.set_all_inside(self.shares.len(), false);
         }
     }
 
@@ -224,6 +226,14 @@ impl Balancer {
         Some(Full(self.clone()))
     }
 
+    /// Tells the siblings if this process has room again, and accepts if it is its turn.
+    pub(super) fn look_for_room(&self) {
+        if let Some(turn) = self.board.turn() {
+            self.see_whether_there_is_room(turn);
+            self.see_whose_turn_it_is();
+        }
+    }
+
     /// Tells the siblings if all loops have room, and nothing else keeps this process from
     /// accepting.
     fn see_whether_there_is_room(&self, turn: &OurTurn) {
@@ -243,7 +253,7 @@ impl Balancer {
         share.note(self.now());
         let is_one_of_many = self.board.active() > 1;
         if is_one_of_many || self.board.turn().is_some_and(OurTurn::is_shared) {
-            share.go_to_the_end(listener);
+            self.go_to_the_end(number, listener);
         }
         if is_one_of_many && !self.is_another_inside(number, listener) && !self.is_out() {
             self.let_others_in(number, listener);
@@ -257,7 +267,7 @@ impl Balancer {
     /// Notes that the loop that accepts for all took a connection from `listener`.
     pub(crate) fn accepted_for_all(&self, number: usize, listener: usize) {
         if self.turn().is_some_and(OurTurn::is_shared) {
-            self.shares[number].go_to_the_end(listener);
+            self.go_to_the_end(number, listener);
         }
     }
 
@@ -331,7 +341,7 @@ impl Balancer {
         for number in (0..active).filter(|number| in_turn(*number) && !is_full(*number)) {
             if self.load(number, now) <= mean {
                 let share = &self.shares[number];
-                share.listeners().for_each(|listener| share.set_inside(listener, true));
+                share.listeners().for_each(|listener| self.set_inside(number, listener, true));
             }
         }
         let most = recent::most(mean);
@@ -360,19 +370,18 @@ impl Balancer {
         let Some(listeners) = self.shares.first().map(|share| share.listeners()) else { return };
         for listener in listeners {
             let free = (0..self.board.active()).filter(|number| is_free(*number));
-            let mut inside = free.filter(|number| self.shares[*number].is_inside(listener));
-            if let Some(membership) =
-                inside.find_map(|number| self.shares[number].membership(listener))
+            let mut inside = free.filter(|number| self.shares[*number].is_in_list(listener));
+            if let Some((number, membership)) =
+                inside.find_map(|number| Some((number, self.shares[number].membership(listener)?)))
             {
-                // After an error, the next review repairs the membership.
-                let _ = membership.requeue();
+                self.mend_after(number, membership.requeue());
             }
         }
     }
 
     fn is_another_inside(&self, number: usize, listener: usize) -> bool {
         let mut others = (0..self.board.active()).filter(|other| *other != number);
-        others.any(|other| self.shares[other].is_inside(listener))
+        others.any(|other| self.shares[other].is_in_list(listener))
     }
 
     /// Lets other loops in, because this loop is the only one in the list and may be busy for long
@@ -388,14 +397,14 @@ impl Balancer {
             })
         };
         let full = others(false).next().is_none();
-        others(full).for_each(|other| self.shares[other].set_inside(listener, true));
+        others(full).for_each(|other| self.set_inside(other, listener, true));
     }
 
     /// Is another loop in the list that sleeps and waits for a connection?
     fn is_dispensable(&self, number: usize, listener: usize) -> bool {
         let others = (0..self.board.active()).filter(|other| *other != number);
         others
-            .filter(|other| self.shares[*other].is_inside(listener))
+            .filter(|other| self.shares[*other].is_in_list(listener))
             .any(|other| self.loops[other].queue().is_asleep())
     }
 
@@ -415,24 +424,26 @@ impl Balancer {
         if !self.is_anybody_else_at(number, listener) {
             return;
         }
-        share.set_inside(listener, false);
+        self.set_inside(number, listener, false);
         // Two loops that step back at the same time must not both rely on each other. No loop may
         // rely on one that ends.
         if !self.is_anybody_else_at(number, listener) {
-            share.set_inside(listener, true);
+            self.set_inside(number, listener, true);
         }
     }
 
     /// Is another loop, active or not, in this listener's list?
     fn is_anybody_else_at(&self, number: usize, listener: usize) -> bool {
         let mut others = (0..self.shares.len()).filter(|other| *other != number);
-        others.any(|other| self.shares[other].is_inside(listener))
+        others.any(|other| self.shares[other].is_in_list(listener))
     }
-}
 
-fn set_all_inside(shares: &[CachePadded<Share>], inside: bool) {
-    for share in shares {
-        share.listeners().for_each(|listener| share.set_inside(listener, inside));
+    /// The first `loops` loops.
+    fn set_all_inside(&self, loops: usize, inside: bool) {
+        for number in 0..loops {
+            let listeners = self.shares[number].listeners();
+            listeners.for_each(|listener| self.set_inside(number, listener, inside));
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod balancer;
 pub(crate) mod board;
 pub(crate) mod counts;
 pub(crate) mod dispatch_placement;
+mod mends;
 mod move_plan;
 pub(crate) mod move_settings;
 pub(crate) mod recent;

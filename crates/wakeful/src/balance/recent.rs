@@ -6,6 +6,10 @@
 /// After this time, in milliseconds, an accept counts half.
 pub(super) const HALF_LIFE: u32 = 250;
 
+/// How many milliseconds the moment of an accept may be in the future, because another loop wrote
+/// it.
+const AHEAD: u32 = 10_000;
+
 /// A loop has too many if it is above the mean by both of these together: a number of connections,
 /// and a share of the mean.
 const SLACK: f64 = 4.0;
@@ -14,9 +18,9 @@ const SLACK_SHARE: f64 = 0.125;
 /// The count that `word` stands for at this millisecond.
 pub(super) fn count(word: u64, now: u32) -> f64 {
     let (count, at) = (f32::from_bits((word >> 32) as u32), word as u32);
-    // The difference of two moments in milliseconds, modulo 49 days. The moment may be in the
-    // future, because another loop wrote it.
-    let passed = now.wrapping_sub(at).cast_signed().max(0);
+    // The difference of two moments in milliseconds, modulo 49 days.
+    let passed = now.wrapping_sub(at);
+    let passed = if passed > u32::MAX - AHEAD { 0 } else { passed };
     f64::from(count) * 0.5_f64.powf(f64::from(passed) / f64::from(HALF_LIFE))
 }
 
@@ -44,5 +48,14 @@ mod tests {
         // Another loop's clock may be a little behind.
         let word = with_one_more(word, HALF_LIFE);
         assert!(count(word, HALF_LIFE - 2) > 4.0);
+    }
+
+    #[test]
+    fn what_was_accepted_weeks_ago_does_not_come_back() {
+        const DAY: u32 = 24 * 60 * 60 * 1000;
+        let word = (0..8).fold(0, |word, _| with_one_more(word, 5));
+        for days in 1..49 {
+            assert!(count(word, days * DAY) < 0.01, "after {days} days");
+        }
     }
 }

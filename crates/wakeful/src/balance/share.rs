@@ -7,17 +7,9 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use super::recent;
 use crate::driver::membership::{Membership, Turn};
-use crate::event_loop::spawn;
-use crate::supervise::supervise;
-use crate::sys::panics;
-use crate::time::sleep;
-
-/// How often a loop tries to get back its place at a listener.
-const MEND_EVERY: Duration = Duration::from_millis(10);
 
 /// One loop's part of the balance. See the [module](self).
 #[derive(Debug, Default)]
@@ -25,8 +17,8 @@ pub(super) struct Share {
     pub(super) accepted: AtomicU64,
     /// Recent accepts: see [`recent`].
     pub(super) recent: AtomicU64,
-    /// Whether a task of the loop is trying to repair one of its memberships.
-    mends: Arc<AtomicBool>,
+    /// Whether a task of the loop is trying to repair one of its memberships: see `mends`.
+    mends: AtomicBool,
     /// How many of its connections should move to other loops.
     pub(super) gives: AtomicUsize,
     /// Its memberships, by the listeners' places in the server. Empty if it shares no listener with
@@ -85,59 +77,56 @@ impl Share {
         self.entries().get(listener).is_some_and(|entry| entry.turn.is_inside())
     }
 
-    pub(super) fn set_inside(&self, listener: usize, inside: bool) {
+    /// Is the loop in the kernel's list of this listener? The kernel may have refused a loop that
+    /// is [inside](Self::is_inside), or no task of that loop accepts for now.
+    pub(super) fn is_in_list(&self, listener: usize) -> bool {
+        self.is_inside(listener) && self.membership(listener).is_some_and(|it| it.is_registered())
+    }
+
+    /// Lets the loop into a listener's list, or takes it out.
+    ///
+    /// # Errors
+    /// The kernel has no room for another watch (`max_user_watches`).
+    pub(super) fn set_inside(&self, listener: usize, inside: bool) -> io::Result<()> {
         if self.entries().get(listener).is_some_and(|entry| entry.turn.is_open() != inside)
             && let Some(membership) = self.membership(listener)
         {
-            membership.set_open(inside);
+            return membership.set_open(inside);
         }
+        Ok(())
     }
 
-    /// Goes to the end of the kernel's list of loops that wait for this listener. Must be called on
-    /// the share's loop.
-    pub(super) fn go_to_the_end(&self, listener: usize) {
-        if let Some(membership) = self.membership(listener)
-            && let Err(error) = membership.requeue()
-        {
-            self.mend_in_time(&error);
-        }
-    }
-
-    /// Repairs a membership later. The kernel had no room for another watch just now
-    /// (`max_user_watches`), and perhaps no other loop looks after the membership.
-    #[cold]
-    fn mend_in_time(&self, error: &io::Error) {
-        if self.mends.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let (entries, mends) = (self.entries().to_vec(), self.mends.clone());
-        let mend = move || {
-            let (entries, mends) = (entries.clone(), mends.clone());
-            async move {
-                // This `while` ends with the listeners, because then no membership can be
-                // upgraded.
-                while !entries
-                    .iter()
-                    .filter_map(|e| e.membership.upgrade())
-                    .all(|membership| membership.mend())
-                {
-                    sleep(MEND_EVERY).await;
-                }
-                mends.store(false, Ordering::Relaxed);
-            }
-        };
-        spawn(supervise("watching a listener again", mend)).detach();
-        panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
+    /// Goes to the end of the kernel's list of loops that wait for this listener.
+    ///
+    /// # Errors
+    /// The same as for [`set_inside`](Self::set_inside).
+    pub(super) fn go_to_the_end(&self, listener: usize) -> io::Result<()> {
+        self.membership(listener).map_or(Ok(()), |membership| membership.requeue())
     }
 
     /// From now on the kernel wakes this share's loop for every connection.
-    pub(super) fn wake_for_all(&self) {
-        for membership in self.memberships() {
-            if let Err(error) = membership.wake_for_all() {
-                // The code that looks after the memberships tries again.
-                panics::log!(debug, %error, "a loop cannot watch a listener");
-            }
+    ///
+    /// # Errors
+    /// The same as for [`set_inside`](Self::set_inside).
+    pub(super) fn wake_for_all(&self) -> io::Result<()> {
+        let all = self.memberships().map(|membership| membership.wake_for_all());
+        // A membership that fails keeps no other one from its change.
+        all.fold(Ok(()), io::Result::and)
+    }
+
+    /// Notes that a task of the loop should repair its memberships. `false`: there is one.
+    pub(super) fn begin_mending(&self) -> bool {
+        !self.mends.swap(true, Ordering::AcqRel)
+    }
+
+    /// Called by the task that repairs the memberships. Returns whether the task may end.
+    pub(super) fn end_mending(&self) -> bool {
+        if !self.mend() {
+            return false;
         }
+        self.mends.swap(false, Ordering::AcqRel);
+        // A membership that failed before that line has no task yet.
+        !self.is_shut_out() || !self.begin_mending()
     }
 
     /// Does the kernel refuse to let this loop watch a listener that it should watch?
@@ -146,10 +135,9 @@ impl Share {
     }
 
     /// Tries again to watch the listeners that the kernel did not let this loop watch.
-    pub(super) fn mend(&self) {
-        for membership in self.memberships() {
-            membership.mend();
-        }
+    /// Returns whether it now watches all that it should.
+    pub(super) fn mend(&self) -> bool {
+        self.memberships().fold(true, |all, membership| membership.mend() && all)
     }
 
     /// How many connections the loop has accepted lately: see [`recent`].

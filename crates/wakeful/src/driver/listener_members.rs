@@ -79,7 +79,12 @@ impl ListenerMembers {
     pub(super) fn open_if_nobody_waits(&self) {
         let memberships = self.alive();
         if !memberships.iter().any(|membership| membership.is_waiting()) {
-            memberships.iter().for_each(|membership| membership.set_open(true));
+            for membership in memberships {
+                // The code that looks after the memberships tries again.
+                if let Err(error) = membership.set_open(true) {
+                    panics::log!(debug, %error, "a loop cannot watch a listener");
+                }
+            }
         }
     }
 

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::epoll::Epoll;
 use super::exclusive;
 use super::mode::Mode;
+use crate::sys::failures;
 use crate::sys::fork_check::Process;
-use crate::sys::{failures, panics};
 
 /// A loop's membership in the kernel's list of one listener. See the [module](self).
 #[derive(Debug)]
@@ -118,19 +118,26 @@ impl Membership {
     }
 
     /// Sets the other loops' wish: whether it is this loop's turn.
-    pub(crate) fn set_open(&self, open: bool) {
-        if self.turn.open.swap(open, Ordering::SeqCst) != open {
-            // The code that looks after the memberships tries again.
-            if let Err(error) = self.see_to_it() {
-                panics::log!(debug, %error, "a loop cannot watch a listener");
-            }
+    ///
+    /// # Errors
+    /// Kernel errors: `max_user_watches` is reached. The wish stays, and the membership has to be
+    /// [mended](Self::mend).
+    pub(crate) fn set_open(&self, open: bool) -> io::Result<()> {
+        if self.turn.open.swap(open, Ordering::SeqCst) == open {
+            return Ok(());
         }
+        self.see_to_it()
+    }
+
+    /// Is the loop in the kernel's list now?
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Relaxed)
     }
 
     /// Should the kernel give connections to this loop, but cannot, because it refused to let the
     /// loop watch the listener?
     pub(crate) fn is_shut_out(&self) -> bool {
-        self.is_waiting() && !self.registered.load(Ordering::Relaxed)
+        self.is_waiting() && !self.is_registered()
     }
 
     /// Tries again to watch the listener. Returns whether the loop now watches it, or need not.
@@ -192,7 +199,7 @@ impl Membership {
             return Ok(());
         }
         let requeue = self.requeue.swap(false, Ordering::AcqRel);
-        let (wanted, was) = (self.is_waiting(), self.registered.load(Ordering::Relaxed));
+        let (wanted, was) = (self.is_waiting(), self.is_registered());
         if was && (!wanted || requeue) {
             self.epoll.remove(self.listener.as_fd());
             self.registered.store(false, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Work without a task: closures at fixed places of a turn.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -113,15 +113,19 @@ impl Once {
 
 type Repeated = Rc<RefCell<dyn FnMut()>>;
 
-/// Callbacks that run again and again, until their [`Hook`] is dropped.
+/// Callbacks that run again and again, until their [`Hook`] is dropped. Each has a number, because
+/// a new hook may get the place of one that was dropped.
 #[derive(Default)]
 pub(super) struct Hooks {
-    hooks: RefCell<Slab<Repeated>>,
+    hooks: RefCell<Slab<(u64, Repeated)>>,
+    next: Cell<u64>,
 }
 
 impl Hooks {
     fn insert(&self, callback: impl FnMut() + 'static) -> usize {
-        self.hooks.borrow_mut().insert(Rc::new(RefCell::new(callback)))
+        let number = self.next.get();
+        self.next.set(number + 1);
+        self.hooks.borrow_mut().insert((number, Rc::new(RefCell::new(callback))))
     }
 
     #[inline]
@@ -135,12 +139,13 @@ impl Hooks {
 
     /// Runs each hook that exists when this begins once. Returns how many ran.
     pub(super) fn run(&self) -> u64 {
+        let new = self.next.get();
         let places: Vec<_> = self.hooks.borrow().iter().map(|(place, _)| place).collect();
         let mut ran = 0;
         for place in places {
-            // Another hook may have dropped this one.
+            // Another hook may have dropped this one, and added one in its place.
             let hook = self.hooks.borrow().get(place).cloned();
-            let Some(hook) = hook else { continue };
+            let Some((_, hook)) = hook.filter(|(number, _)| *number < new) else { continue };
             ran += 1;
             panics::contain(|| {
                 // The borrow fails only for a hook that runs its own loop's hooks, which is

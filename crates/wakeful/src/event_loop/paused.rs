@@ -9,6 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::clock::Refusal;
 use super::inner::Inner;
@@ -79,7 +80,8 @@ impl Inner {
             return Ok(false);
         }
         let mut epoll = [PollFd::new(&*self.driver, PollFlags::IN)];
-        let is_ready = poll(&mut epoll, Some(&Timespec::default()))? > 0;
+        let ready = retry_on_intr(|| poll(&mut epoll, Some(&Timespec::default())));
+        let is_ready = ready? > 0;
         Ok(!is_ready && self.jump())
     }
 

@@ -313,8 +313,12 @@ impl Inner {
         self.with_holder(Holder::enter_turn);
     }
 
-    /// Called after a turn that another event loop drove. There may be no further turn.
+    /// Called after a turn that another event loop drove. There may be no further turn, so another
+    /// loop may spin on this CPU.
     pub(super) fn leave_turn(&self) {
+        if let Idle::Adapt(spinner) = &self.idle {
+            spinner.borrow_mut().gives_up_cpu();
+        }
         self.with_holder(|holder| {
             let done = self.counters.done();
             holder.leave_turn(done);

@@ -5,14 +5,14 @@
 //! thread checks whether the machine should [not be held](super::reluctance) at present.
 
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
 use wakeful_awake::{BackOff, Gain, latency_device};
 
+use super::once::Once;
 use super::reluctance::MACHINE;
-use super::survey::is_first;
 use crate::metrics::HoldState;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
@@ -30,19 +30,27 @@ const NONE: u8 = 1;
 const SOME: u8 = 2;
 
 /// Why a hold is not worth it here, as far as is known. The first call in the process with this
-/// `stamp` starts the measurement.
+/// `stamp` starts the measurement. If there is no thread for it, a later call does.
 pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
-    static BEGUN: AtomicU32 = AtomicU32::new(0);
-    if is_first(&BEGUN, stamp) {
-        let began = without_signals(|| {
+    static THREAD: Once = Once::new();
+    let had_failed = THREAD.has_failed();
+    let began = THREAD.start(stamp, || {
+        let started = without_signals(|| {
             start_thread("wakeful-survey", || {
                 find_out();
                 MACHINE.watch(BackOff::new());
             })
         });
-        if let Err(error) = began {
-            panics::log!(warn, %error, "cannot measure what holding CPUs gains: they are not held");
+        started.map(drop)
+    });
+    match began {
+        Err(error) if had_failed => {
+            panics::log!(debug, %error, "cannot measure what holding CPUs gains");
         }
+        Err(error) => {
+            panics::log!(warn, %error, "cannot measure what holding CPUs gains: they are not held, until there is a thread for it");
+        }
+        Ok(()) => {}
     }
     match GAIN.load(Ordering::Relaxed) {
         SOME => None,
@@ -51,6 +59,7 @@ pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
             MACHINE.why_not();
             Some(HoldState::NoGain)
         }
+        _ if THREAD.has_failed() => Some(HoldState::Failed),
         _ => Some(HoldState::Measuring),
     }
 }

@@ -361,6 +361,10 @@ impl Holder {
                 State::Useless
             }
         };
+        if !self.is_held() {
+            // What was held before is not.
+            self.foreign.ended();
+        }
     }
 
     fn hold(&mut self) -> Result<bool, HoldError> {

@@ -15,6 +15,7 @@ mod governor;
 mod hold_gain;
 mod holder;
 mod keep_warm;
+mod once;
 mod policy;
 // `internals` makes these public for `wakeful-spin`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]

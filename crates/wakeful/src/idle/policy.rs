@@ -184,8 +184,9 @@ impl Default for Adaptive {
 /// **How it ends.** A hold ends when [`silence`](Self::silence) has passed without an event, or
 /// sooner if held time has a [`hold_cost`](Self::hold_cost). This is so even if another library's
 /// loop drives this one, and no longer calls it. A hold also ends when the loop or its process
-/// ends, for whatever reason. A process that is stopped (SIGSTOP) during traffic keeps its hold
-/// until it continues. A forked child holds nothing.
+/// ends, for whatever reason. It does not end while a handler blocks the loop. A process that is
+/// stopped (SIGSTOP) during traffic keeps its hold until it continues. A forked child holds
+/// nothing.
 ///
 /// No CPU is held on battery, nor for 10 s after the hypervisor took a tenth of the CPUs' time.
 /// [`LoopMetrics::hold`](crate::LoopMetrics::hold) shows whether CPUs are held, and if not, why.

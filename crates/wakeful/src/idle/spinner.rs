@@ -338,6 +338,12 @@ impl Spinner {
         }
     }
 
+    /// Lets another loop spin on this CPU, until this one spins again.
+    #[inline]
+    pub(crate) fn gives_up_cpu(&mut self) {
+        self.place.give_up();
+    }
+
     /// Notes that an event ended the sleep.
     #[inline]
     pub fn woken(&mut self, now: u64) {

@@ -2,13 +2,13 @@
 //! two extra threads that live for some 20 ms, when a loop has seen traffic. Until then, and if the
 //! measurement fails, there are defaults.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use wakeful_awake::wake_cost;
 
+use super::once::Once;
 use super::quota::Quota;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
@@ -30,27 +30,25 @@ pub(super) struct Survey {
     pub(super) quota: &'static Quota,
 }
 
-static SURVEY: OnceLock<Survey> = OnceLock::new();
+/// There is no lock, because a forked child would inherit it from the thread that measures.
+static SURVEY: OnceBox<Survey> = OnceBox::new();
 
 /// Returns the results, once they are there. The first call in the process with this `stamp` starts
 /// the survey. (A child that is forked meanwhile does not have the survey's thread.)
 pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
-    static BEGUN: AtomicU32 = AtomicU32::new(0);
+    static THREAD: Once = Once::new();
     let found = SURVEY.get();
-    if found.is_none() && is_first(&BEGUN, stamp) {
-        let began = without_signals(|| start_thread("wakeful-survey", find_out));
-        if let Err(error) = began {
+    if found.is_none() {
+        let start = || without_signals(|| start_thread("wakeful-survey", find_out)).map(drop);
+        if let Err(error) = THREAD.start(stamp, start) {
             panics::log!(info, %error, "cannot start the thread that measures a wake: a spin lasts up to 1 ms");
+            // Without descriptors either, the next attempt looks again.
             if let Ok(quota) = Quota::find() {
-                let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota });
+                let _ = SURVEY.set(Box::new(Survey { max_window: UNKNOWN, quota }));
             }
         }
     }
     found
-}
-
-pub(super) fn is_first(begun: &AtomicU32, stamp: u32) -> bool {
-    begun.load(Ordering::Relaxed) != stamp && begun.swap(stamp, Ordering::Relaxed) != stamp
 }
 
 /// Returns the results if they are there, without starting the survey.
@@ -73,20 +71,5 @@ fn find_out() {
             Err(_) => sleep(AGAIN),
         }
     };
-    let _ = SURVEY.set(Survey { max_window, quota });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_of_each_process_begins() {
-        let begun = AtomicU32::new(0);
-        let (parent, child) = (1, 2);
-        assert_eq!(
-            [parent, parent, child, child].map(|stamp| is_first(&begun, stamp)),
-            [true, false, true, false]
-        );
-    }
+    let _ = SURVEY.set(Box::new(Survey { max_window, quota }));
 }

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Destination;
 use super::counts::Counts;
 use super::output::{Output, WhenFull};
+use super::patience::Patience;
 use crate::sys::panics::contain;
 
 #[derive(Debug)]
@@ -39,9 +40,8 @@ pub(super) trait Inline: Send {
     /// Writes what the destination takes at once. Returns whether nothing is left.
     fn write_what_fits(&mut self) -> bool;
 
-    /// Like `write_what_fits`, but waits for room until `deadline`, and for no more than `pause`
-    /// each time.
-    fn write_until(&mut self, deadline: Instant, pause: Duration) -> bool;
+    /// Like `write_what_fits`, but waits for room as long as `patience` lasts.
+    fn write_within(&mut self, patience: &mut Patience<'_>) -> bool;
 }
 
 impl<D: Destination> Background<D> {
@@ -80,6 +80,13 @@ impl<D: Destination> Background<D> {
         }
     }
 
+    /// Writes what the next message has, without waiting. `false`: there is none.
+    fn write_next(&mut self) -> bool {
+        let Ok(message) = self.messages.try_recv() else { return false };
+        contain(|| self.take(message, WhenFull::Fail));
+        true
+    }
+
     fn write(&mut self, bytes: &[u8], lines: u64, when_full: WhenFull) {
         match self.output.write(bytes, when_full) {
             Ok(()) => {
@@ -116,19 +123,29 @@ impl<D: Destination> Background<D> {
 
 impl<D: Destination> Inline for Background<D> {
     fn write_what_fits(&mut self) -> bool {
-        self.write_until(Instant::now(), Duration::ZERO)
-    }
-
-    fn write_until(&mut self, deadline: Instant, pause: Duration) -> bool {
-        let wait = || deadline.saturating_duration_since(Instant::now()).min(pause);
-        while self.output.is_writable(wait()) {
-            match self.messages.try_recv() {
-                Ok(message) => {
-                    contain(|| self.take(message, WhenFull::Fail));
-                }
-                Err(_) => return true,
+        while self.output.is_writable(Duration::ZERO) {
+            if !self.write_next() {
+                return true;
             }
         }
         false
+    }
+
+    fn write_within(&mut self, patience: &mut Patience<'_>) -> bool {
+        loop {
+            // A write may take long, which is no pause of the process.
+            patience.begins_to_look();
+            let waits = self.output.waits();
+            let is_writable = self.output.is_writable(patience.until_next_look());
+            let is_over = patience.is_over();
+            drop(waits);
+            if is_writable {
+                if !self.write_next() {
+                    return true;
+                }
+            } else if is_over {
+                return false;
+            }
+        }
     }
 }

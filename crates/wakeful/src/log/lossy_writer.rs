@@ -179,10 +179,9 @@ impl LossyWriter {
         }
         let mut patience = Patience::new(&self.shared.counts, timeout);
         while !self.reserve(bytes.len()) {
-            if patience.is_over() {
+            if !self.wait_for_room(&mut patience) {
                 return self.shared.counts.drop_lines(lines);
             }
-            thread::sleep(Self::AGAIN);
         }
         match self.send(Message::Lines { bytes, lines }, &mut patience) {
             Ok(()) => {
@@ -208,7 +207,7 @@ impl LossyWriter {
         if let Some(inline) = &self.shared.inline {
             loop {
                 if let Ok(mut inline) = inline.try_lock() {
-                    return inline.write_until(patience.deadline(), patience.pause());
+                    return inline.write_within(patience);
                 }
                 if patience.is_over() {
                     return false;
@@ -257,7 +256,8 @@ impl LossyWriter {
         self.shared.counts.written.load(Ordering::Relaxed)
     }
 
-    /// The channel has no send with a deadline, so the send is repeated after this time.
+    /// Neither the channel nor the count of bytes has a wait with a deadline, so each attempt is
+    /// repeated after this time.
     const AGAIN: Duration = Duration::from_millis(1);
 
     fn send(
@@ -271,11 +271,26 @@ impl LossyWriter {
                 return Err(TrySendError::Disconnected(message));
             };
             match messages.try_send(message) {
-                Err(TrySendError::Full(back)) if !patience.is_over() => message = back,
+                Err(TrySendError::Full(back)) if self.wait_for_room(patience) => message = back,
                 result => return result,
             }
+        }
+    }
+
+    /// Waits until there may be room in the queue. Without a thread, this makes the room. `false`:
+    /// the patience is over.
+    fn wait_for_room(&self, patience: &mut Patience<'_>) -> bool {
+        if let Some(inline) = &self.shared.inline
+            && let Ok(mut inline) = inline.try_lock()
+            && !inline.write_within(patience)
+        {
+            return false;
+        }
+        let is_over = patience.is_over();
+        if !is_over {
             thread::sleep(Self::AGAIN);
         }
+        !is_over
     }
 
     /// Reserves room for this many bytes. `true`: there is room, and the bytes count as queued.

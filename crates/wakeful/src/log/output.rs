@@ -72,6 +72,13 @@ impl<D: Destination> Output<D> {
         is_another
     }
 
+    /// Reports that the next write waits for room, until the result is dropped.
+    pub(super) fn waits(&self) -> Waiting {
+        let waiting = Waiting(Some(self.counts.clone()));
+        waiting.for_write(self.writes + 1);
+        waiting
+    }
+
     /// Writes all of `bytes`, after the end of a line that an earlier failure cut.
     pub(super) fn write(&mut self, bytes: &[u8], when_full: WhenFull) -> Result<(), Failed> {
         if !self.is_torn {
@@ -176,7 +183,7 @@ impl<D: Destination> Output<D> {
 }
 
 /// Reports which write waits, until it is dropped.
-struct Waiting(Option<Arc<Counts>>);
+pub(super) struct Waiting(Option<Arc<Counts>>);
 
 impl Waiting {
     fn for_write(&self, number: u64) {

@@ -1,5 +1,5 @@
-//! How long a caller waits for the writer's thread: until a deadline, but less long if nobody reads
-//! the destination.
+//! How long a caller waits for the writer's thread, or for room if there is none: until a deadline,
+//! but less long if nobody reads the destination.
 //!
 //! A slow reader takes something now and then. It gets the whole time, so that no line is lost. A
 //! reader that takes nothing for a quarter of the time will hardly take everything in the rest.
@@ -7,7 +7,8 @@
 //! its log, and for its master's log.
 //!
 //! A process that was stopped (SIGSTOP, a suspended machine) finds its deadlines passed when it
-//! runs again. Its writer's thread was stopped as well, so that time does not count.
+//! runs again. Its writer's thread was stopped as well, and perhaps the reader, so that time does
+//! not count.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -42,13 +43,10 @@ impl<'a> Patience<'a> {
         Self { counts, deadline, pause, looked: now, waiting }
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// How long the destination may take nothing before the wait ends.
-    pub(super) fn pause(&self) -> Duration {
-        self.pause
+    /// Called before a wait, if the caller has done something else since the last check. That is no
+    /// pause of the process.
+    pub(super) fn begins_to_look(&mut self) {
+        self.looked = Instant::now();
     }
 
     /// How long to wait before [`is_over`](Self::is_over) is called again. It sees a waiting write

@@ -35,7 +35,8 @@ pub enum HoldState {
     NoKeeper,
     /// The keeper has refused or ended a hold. The loop asks again.
     Refused,
-    /// The kernel refused the hold.
+    /// The kernel refused the hold, or the thread that would measure its gain. The loop tries again
+    /// to start the thread, after 10 s at the earliest.
     Failed,
     /// Events are too rare for a hold to be worth its
     /// [`hold_cost`](crate::idle::Hold::hold_cost).

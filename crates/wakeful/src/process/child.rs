@@ -31,7 +31,7 @@ use super::{ChildStderr, ChildStdin, ChildStdout};
 /// # }
 /// ```
 ///
-/// A forked child of this process neither kills nor reaps it.
+/// A forked child of this process neither signals nor reaps it.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.
@@ -124,7 +124,7 @@ impl Child {
     /// already ended.
     ///
     /// # Errors
-    /// Kernel errors: the child runs as another user.
+    /// Kernel errors: the child runs as another user. This process is a fork of the child's parent.
     pub fn start_kill(&mut self) -> io::Result<()> {
         self.running.signal(Signal::KILL)
     }
@@ -134,7 +134,7 @@ impl Child {
     ///
     /// # Errors
     /// `InvalidInput`: the number is not a signal, or is a real-time signal. Kernel errors: the
-    /// child runs as another user.
+    /// child runs as another user. This process is a fork of the child's parent.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let Some(signal) = Signal::from_named_raw(signal) else {
             let text = format!("signal {signal} cannot be sent");

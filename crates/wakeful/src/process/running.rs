@@ -135,7 +135,13 @@ impl Running {
     }
 
     /// Sends a signal. It is no error if the child has ended.
+    ///
+    /// # Errors
+    /// Kernel errors; this process is a fork of the parent.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        if self.parent.is_forked() {
+            return Err(not_the_parent());
+        }
         let sent = match &self.state {
             State::Watched(pidfd) => pidfd_send_signal(pidfd.io(), signal),
             State::Unwatched(_) if is_gone(self.pid) => Ok(()),
@@ -201,10 +207,37 @@ fn status_of(ended: &WaitIdStatus) -> ExitStatus {
     ExitStatus::from_raw(by_signal.or(by_itself).unwrap_or(0))
 }
 
+fn not_the_parent() -> io::Error {
+    io::Error::other(
+        "this process is a fork of the child's parent: only the parent signals the child",
+    )
+}
+
 fn lost() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotFound,
         "the exit status of the child is lost: SIGCHLD is ignored (SIG_IGN, SA_NOCLDWAIT), or other \
          code of this process has waited for it",
     )
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no processes.
+mod tests {
+    use super::*;
+    use crate::block_on;
+
+    #[test]
+    fn a_fork_of_the_parent_does_not_signal_the_child() {
+        block_on(async {
+            let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
+            let inherited = Running::new(child.id(), Process::of_parent());
+            let refused = inherited.signal(Signal::KILL).unwrap_err();
+            assert!(refused.to_string().contains("a fork"), "{refused}");
+            drop(inherited);
+            // The child would be dead by now, but its end may be noticed later.
+            let own = Running::new(child.id(), Process::current().unwrap());
+            own.signal(Signal::TERM).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        });
+    }
 }

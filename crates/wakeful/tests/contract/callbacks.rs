@@ -18,6 +18,7 @@ on_every_backend! {
     many_responses_of_a_turn_are_flushed_once,
     a_hook_runs_until_it_is_dropped_also_by_itself,
     a_hook_may_drop_another_hook_before_it_runs,
+    a_hook_that_takes_the_place_of_a_dropped_one_waits_for_its_turn,
     before_park_runs_before_a_wait_and_not_in_a_busy_turn,
     panics_are_contained_and_counted,
     callbacks_reach_the_loop_that_runs_them,
@@ -147,6 +148,27 @@ fn a_hook_may_drop_another_hook_before_it_runs<B: Backend>() {
     one_turn(&mut event_loop);
     assert!(!ran.get());
     drop(first);
+}
+
+fn a_hook_that_takes_the_place_of_a_dropped_one_waits_for_its_turn<B: Backend>() {
+    let mut event_loop = B::event_loop();
+    let second: Rc<RefCell<Option<wakeful::Hook>>> = Rc::default();
+    let ran = Rc::new(Cell::new(0));
+    let (place, mark, replaced) = (second.clone(), ran.clone(), Cell::new(false));
+    let first = event_loop.after_turn(move || {
+        if !replaced.replace(true) {
+            drop(place.borrow_mut().take());
+            let mark = mark.clone();
+            let replacement = wakeful::after_turn(move || mark.set(mark.get() + 1));
+            *place.borrow_mut() = Some(replacement);
+        }
+    });
+    *second.borrow_mut() = Some(event_loop.after_turn(|| unreachable!("it is dropped")));
+    one_turn(&mut event_loop);
+    assert_eq!(ran.get(), 0);
+    one_turn(&mut event_loop);
+    assert_eq!(ran.get(), 1);
+    drop((first, second));
 }
 
 fn before_park_runs_before_a_wait_and_not_in_a_busy_turn<B: Backend>() {

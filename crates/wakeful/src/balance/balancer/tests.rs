@@ -1,9 +1,12 @@
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
 
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
 use crate::balance::siblings::Siblings;
+use crate::balance::watch::Crowd;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::sys::failures;
@@ -118,16 +121,23 @@ fn localhost() -> SharedListener {
     SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-/// Each test has its own thread for each loop, so a loop's listeners can stay in a thread-local.
+/// Each test has its own thread for each loop, so the tasks that accept from a loop's listeners can
+/// stay in a thread-local.
 mod listening {
     use std::cell::RefCell;
 
-    use crate::LoopHandle;
     use crate::accept::{Listener, SharedListener};
     use crate::driver::membership::Membership;
+    use crate::{JoinHandle, LoopHandle, spawn};
 
     thread_local! {
-        static LISTENERS: RefCell<Vec<Option<Listener>>> = const { RefCell::new(Vec::new()) };
+        static TASKS: RefCell<Vec<JoinHandle<()>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    async fn accept(listener: Listener) {
+        loop {
+            let _ = listener.accept().await;
+        }
     }
 
     pub(super) fn attach(
@@ -137,18 +147,19 @@ mod listening {
         let shared = shared.to_vec();
         handle
             .post_and_wait(move || {
-                let listeners: Vec<_> = shared.iter().map(|l| Some(l.attach().unwrap())).collect();
+                let listeners: Vec<_> = shared.iter().map(|l| l.attach().unwrap()).collect();
                 let memberships =
-                    listeners.iter().flatten().filter_map(Listener::membership).cloned().collect();
-                LISTENERS.set(listeners);
+                    listeners.iter().filter_map(Listener::membership).cloned().collect();
+                TASKS.set(listeners.into_iter().map(|it| spawn(accept(it))).collect());
                 memberships
             })
             .unwrap()
     }
 
     pub(super) fn close(handle: &LoopHandle, place: usize) {
-        let close = move || drop(LISTENERS.with_borrow_mut(|listeners| listeners[place].take()));
-        handle.post_and_wait(close).unwrap();
+        handle.post_and_wait(move || TASKS.with_borrow(|tasks| tasks[place].abort())).unwrap();
+        // The task drops its listener by the end of the turn.
+        handle.post_and_wait(|| ()).unwrap();
     }
 }
 
@@ -205,11 +216,78 @@ fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
                         assert!(is_left(0) || is_left(1), "round {round}, listener {listener}");
                     }
                     together.wait();
-                    (0..2).for_each(|listener| balance.shares[number].set_inside(listener, true));
+                    (0..2).for_each(|listener| balance.set_inside(number, listener, true));
                 }
             });
         }
     });
+    group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+/// Nothing here takes long. A test that waits for this long has failed.
+const GUARD: Duration = Duration::from_secs(20);
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < GUARD, "it never comes");
+        std::thread::yield_now();
+    }
+}
+
+/// Has the kernel refuse the next watches of this thread (`max_user_watches`).
+fn refuse(watches: u32) {
+    failures::fail(failures::Call::Watch, Errno::NOSPC, watches);
+}
+
+#[test]
+fn a_loop_that_the_kernel_refuses_to_let_in_is_nobody_to_rely_on_and_comes_in_in_the_end() {
+    let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
+    let shared = [localhost()];
+    for (number, handle) in group.handles().iter().enumerate() {
+        balance.enter(number, listening::attach(handle, &shared).into_iter());
+    }
+    balance.step_back(1);
+    assert!(!balance.shares[1].is_inside(0));
+    group.handles().iter().for_each(|it| it.post_and_wait(|| refuse(u32::MAX)).unwrap());
+    refuse(1);
+    balance.set_inside(1, 0, true);
+    assert!(balance.shares[1].is_inside(0) && balance.shares[1].is_shut_out());
+    // It sleeps between its attempts.
+    wait_until(|| group.handles()[1].queue().is_asleep());
+    assert!(!balance.is_dispensable(0, 0));
+    assert!(!balance.is_another_inside(0, 0));
+    balance.step_back(0);
+    assert!(balance.shares[0].is_in_list(0), "nobody else is in the list");
+    // Nothing else wakes a loop that would look after the memberships.
+    group.handles().iter().for_each(|it| it.post_and_wait(|| refuse(0)).unwrap());
+    wait_until(|| balance.shares[1].is_in_list(0));
+    balance.step_back(0);
+    assert!(!balance.shares[0].is_inside(0));
+    group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn a_worker_that_the_kernel_refuses_to_let_in_comes_in_in_the_end() {
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(2, lifeline).unwrap();
+    let first = OurTurn::new(siblings.join().unwrap(), Targets::new());
+    first.begins();
+    let group = LoopGroup::builder().loops(1).event_loop(parking()).sibling(siblings.join());
+    let group = group.build().unwrap();
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(1)), None);
+    balance.enter(0, listening::attach(&group.handles()[0], &[localhost()]).into_iter());
+    let turn = balance.turn().unwrap();
+    assert!(turn.is_out() && !balance.shares[0].is_inside(0), "it is the first one's turn");
+    first.ends();
+    refuse(1);
+    balance.see_whose_turn_it_is();
+    // The other worker sees this one in the list again.
+    wait_until(|| first.active_members().count() == 1);
+    assert!(balance.shares[0].is_in_list(0));
     group.shutdown(Duration::from_secs(5)).unwrap();
 }
 

@@ -257,11 +257,32 @@ impl Inner {
         };
         let now = now.real;
         let armed = &self.guest_idle.armed;
-        if armed.get().is_some_and(|armed| (now..=next).contains(&armed)) {
+        if armed.get().is_some_and(|armed| is_in_time(armed, now, next)) {
             return Ok(());
         }
         self.driver.arm_timer(Some(Duration::from_nanos(next.saturating_sub(now))))?;
         armed.set(Some(next));
         Ok(())
+    }
+}
+
+/// Will the timer that is armed for `armed` fire by `next`? If `armed` is hardly later than `now`,
+/// the timer may have fired already.
+fn is_in_time(armed: u64, now: u64, next: u64) -> bool {
+    armed > now + CLOCKS_DIFFER && armed <= next
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_that_another_cpu_s_clock_made_fire_early_is_armed_again() {
+        let armed = 1_000_000_000;
+        assert!(is_in_time(armed, 0, armed));
+        assert!(!is_in_time(armed, 0, armed - 1), "it is too late for an earlier timer");
+        for early in [0, 1, CLOCKS_DIFFER] {
+            assert!(!is_in_time(armed, armed - early, armed), "{early} ns");
+        }
     }
 }

@@ -16,7 +16,9 @@ use tracing::{Event, Metadata};
 
 use crate::driver::epoll::{Timer, alone_with_pwait2};
 use crate::event_loop::{EventLoop, SleepObserver};
+use crate::idle::{Adaptive, Idle, Next, Spinner};
 use crate::sys::failures::{Call, fail};
+use crate::sys::thread::{allowed_cpus, pin_to};
 use crate::time::{Sleep, sleep};
 use crate::{IdlePolicy, LoopHandle, run_next_turn, run_this_turn, spawn};
 
@@ -170,4 +172,28 @@ fn a_subscriber_that_wakes_a_task_as_the_loop_goes_to_sleep_is_heard() {
     });
     assert!(ON_LOG.take().is_none(), "the line was logged");
     assert_eq!(done.load(Ordering::Relaxed), 1);
+}
+
+/// Lets gaps pass that are worth a spin, until a spin begins. Other tests may spin on this CPU for
+/// a moment.
+fn spins(spinner: &mut Spinner) {
+    let began = Instant::now();
+    let mut now = 1;
+    while spinner.begin(now) != Next::Spin {
+        assert!(began.elapsed() < LIMIT, "another loop has the CPU");
+        spinner.woken(now + 20_000);
+        now += 1_000_000;
+    }
+}
+
+#[test]
+fn a_loop_that_has_spun_in_a_foreign_loop_s_turn_leaves_its_cpu_to_others_after_it() {
+    pin_to(allowed_cpus().unwrap().into_iter().take(1)).unwrap();
+    let adaptive = Adaptive::new().never_hold();
+    let event_loop = EventLoop::builder().idle(IdlePolicy::Adaptive(adaptive)).build().unwrap();
+    let inner = &event_loop.inner;
+    let Idle::Adapt(spinner) = &inner.idle else { unreachable!("its policy") };
+    spins(&mut spinner.borrow_mut());
+    inner.leave_turn();
+    spins(&mut Spinner::new(adaptive, *inner.handle.process()));
 }

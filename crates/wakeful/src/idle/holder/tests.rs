@@ -181,6 +181,22 @@ fn a_foreign_loop_s_turns_go_on_with_a_hold_and_do_not_prolong_it() {
 }
 
 #[test]
+fn a_keeper_that_is_lost_within_a_foreign_loop_s_turn_leaves_nothing_to_end() {
+    let (mut holder, file) = holder(State::Unheld);
+    holder.silence = Duration::from_secs(3600);
+    held(&file, &mut holder);
+    holder.leave_turn(1);
+    holder.enter_turn();
+    assert!(holder.is_held());
+    // No keeper listens there.
+    holder.means = Means::Keeper(Keeper::new(PathBuf::from("/nonexistent/keeper.sock")));
+    holder.begin();
+    assert!(holder.is_lost());
+    let leash = holder.foreign.leash.as_ref().unwrap();
+    assert!(!leash.enter_turn(), "the thread sleeps until there is a hold");
+}
+
+#[test]
 fn what_a_foreign_loop_holds_by_another_descriptor_than_before_ends_as_well() {
     let (mut first, first_file) = holder(State::Unheld);
     first.silence = Duration::from_secs(3600);

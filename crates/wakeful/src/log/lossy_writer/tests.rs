@@ -358,3 +358,50 @@ fn a_pipe_that_nobody_reads_can_be_replaced_and_no_line_is_cut() {
     drop(log);
     assert_eq!(rest_of(reader), lines(80..120));
 }
+
+#[test]
+fn who_waits_for_room_in_the_queue_of_a_writer_without_a_thread_writes() {
+    for queue in [Queue { writes: 1, ..Queue::default() }, Queue { bytes: 150, writes: 10 }] {
+        let (reader, writer) = small_pipe();
+        let refused = |_| Err(io::ErrorKind::Unsupported.into());
+        let log = LossyWriter::make(Plain(writer), queue, refused).0;
+        (0..100).for_each(|number| log.write_lines(line(number).into_bytes(), 1));
+        let dropped = log.dropped();
+        assert!(dropped > 0, "the pipe and the queue are full");
+        let reader = thread::spawn(|| rest_of(reader));
+        log.write_lines_within(line(100).into_bytes(), 1, GUARD);
+        assert_eq!((log.written(), log.dropped()), (101 - dropped, dropped));
+        drop(log);
+        assert!(reader.join().unwrap().contains(&line(100)));
+    }
+}
+
+/// A stop of the process (SIGSTOP) looks the same as a destination whose descriptor takes long.
+#[test]
+fn a_pause_of_the_process_ends_no_flush_of_a_writer_without_a_thread() {
+    const TIMEOUT: Duration = Duration::from_millis(400);
+    struct Stops {
+        writer: PipeWriter,
+        reader: PipeReader,
+        looks: Arc<AtomicUsize>,
+    }
+    impl Destination for Stops {
+        fn fd(&self) -> BorrowedFd<'_> {
+            match self.looks.fetch_add(1, SeqCst) {
+                0 => thread::sleep(2 * TIMEOUT),
+                1 => assert!((&self.reader).read(&mut [0; 8192]).unwrap() > 0),
+                _ => {}
+            }
+            self.writer.as_fd()
+        }
+    }
+    let (reader, mut writer) = small_pipe();
+    writer.write_all(&[b'x'; 8192]).unwrap();
+    let looks = Arc::new(AtomicUsize::new(2));
+    let log = without_thread(Stops { writer, reader, looks: looks.clone() });
+    log.write_lines(line(1).into_bytes(), 1);
+    assert_eq!(log.written(), 0, "there is no room");
+    looks.store(0, SeqCst);
+    assert!(log.flush_within(TIMEOUT));
+    assert_eq!((log.written(), log.dropped()), (1, 0));
+}

@@ -1,0 +1,64 @@
+//! Memberships that the kernel refused, because it had no room for another watch
+//! (`max_user_watches`). A task of the membership's loop tries again until the kernel agrees.
+//!
+//! The reviews of the group try as well, but only a loop that is awake reviews. If all loops sleep,
+//! the loop that was refused may be the only one that a connection could wake.
+
+use std::io;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::balancer::Balancer;
+use crate::event_loop::spawn;
+use crate::supervise::supervise;
+use crate::sys::panics;
+use crate::time::sleep;
+
+/// How often a loop tries to get back its place at a listener.
+const MEND_EVERY: Duration = Duration::from_millis(10);
+
+impl Balancer {
+    /// Lets loop `number` into a listener's list, or takes it out.
+    pub(super) fn set_inside(&self, number: usize, listener: usize, inside: bool) {
+        self.mend_after(number, self.shares[number].set_inside(listener, inside));
+    }
+
+    /// Sends loop `number` to the end of the kernel's list of this listener.
+    pub(super) fn go_to_the_end(&self, number: usize, listener: usize) {
+        self.mend_after(number, self.shares[number].go_to_the_end(listener));
+    }
+
+    #[inline]
+    pub(super) fn mend_after(&self, number: usize, changed: io::Result<()>) {
+        if let Err(error) = changed {
+            self.mend_in_time(number, &error);
+        }
+    }
+
+    #[cold]
+    fn mend_in_time(&self, number: usize, error: &io::Error) {
+        if !self.shares[number].begin_mending() {
+            return;
+        }
+        panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
+        let balance = self.this.clone();
+        // The task ends with the loop, and so do the loop's listeners.
+        let _ = self.loops[number].post(move || {
+            let mend = move || mend(balance.clone(), number);
+            spawn(supervise("watching a listener again", mend)).detach();
+        });
+    }
+}
+
+/// Without listeners there is nothing to repair, so this ends with them.
+async fn mend(balance: Weak<Balancer>, number: usize) {
+    while let Some(balance) = balance.upgrade() {
+        if balance.shares[number].end_mending() {
+            // The siblings may accept in this worker's place until they hear of it.
+            balance.look_for_room();
+            return;
+        }
+        drop(balance);
+        sleep(MEND_EVERY).await;
+    }
+}
