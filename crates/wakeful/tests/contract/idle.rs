@@ -30,7 +30,7 @@ on_every_backend! {
     a_loop_that_spins_at_real_time_priority_lets_its_equals_run,
     of_two_loops_on_one_cpu_one_spins,
     a_loop_that_nobody_runs_keeps_none_from_spinning,
-    a_loop_that_others_wait_for_keeps_none_from_spinning,
+    a_loop_that_others_drive_keeps_none_from_spinning,
     keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop,
     kernel_busy_poll_is_set_or_refused,
     a_wake_without_work_makes_a_spinning_loop_take_a_turn,
@@ -374,9 +374,13 @@ fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
         let (mut first, mut second) = (build(), build());
-        // It spins until its limit ends that, and keeps its place: it expects to spin on.
-        first.take_turn(Some(Duration::from_millis(1))).unwrap();
-        second.take_turn(Some(Duration::from_millis(1))).unwrap();
+        first
+            .block_on(async {
+                // Its timer ends the spin, but it keeps its place: it expects to spin on.
+                wakeful::time::sleep(Duration::from_millis(1)).await;
+                second.take_turn(Some(Duration::from_millis(1))).unwrap();
+            })
+            .unwrap();
         let (of_first, of_second) = (first.handle().metrics(), second.handle().metrics());
         (of_first.parks, of_second.parks)
     });
@@ -385,14 +389,15 @@ fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
     assert!(of_first == 1 || of_second == 1, "both spun: {of_first} and {of_second} parks");
 }
 
-/// On one CPU: a loop spins, and when `first` ends nobody takes its turns. Another one spins then.
-fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
+/// On one CPU: a loop spins in `wait`, and nobody takes its turns afterwards. Another one spins
+/// then.
+fn another_spins_after<B: Backend>(wait: fn(&mut EventLoop, Duration)) {
     let pinned = thread::spawn(move || {
         let _one_test = pin_to_first();
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
         let spins = |event_loop: &mut EventLoop| {
-            event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
+            wait(event_loop, Duration::from_millis(1));
             let metrics = event_loop.handle().metrics();
             metrics.parks == 0 && metrics.gave_way == 0
         };
@@ -401,7 +406,6 @@ fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
         while !spins(&mut kept) {
             kept = build();
         }
-        first(&mut kept);
         // So has this one.
         let began = Instant::now();
         std::iter::repeat_with(|| spins(&mut build()))
@@ -412,18 +416,14 @@ fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
 }
 
 fn a_loop_that_nobody_runs_keeps_none_from_spinning<B: Backend>() {
-    another_spins_after::<B>(|kept| {
-        kept.block_on(async {}).unwrap();
+    another_spins_after::<B>(|kept, time| {
+        kept.block_on(wakeful::time::sleep(time)).unwrap();
     });
 }
 
-fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
+fn a_loop_that_others_drive_keeps_none_from_spinning<B: Backend>() {
     skip_on_guests(BY_HAND);
-    another_spins_after::<B>(|kept| {
-        while !kept.asks_to_park().unwrap() {
-            kept.take_turn(Some(Duration::ZERO)).unwrap();
-        }
-    });
+    another_spins_after::<B>(|kept, time| kept.take_turn(Some(time)).unwrap());
 }
 
 /// Returns the `/proc` status of each.
