@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper::{Request, StatusCode};
 use wakeful::io::LoopExecutor;
@@ -32,7 +33,7 @@ async fn client(addr: &str) -> SendRequest {
 /// Asks for `path` with all requests at once, and reads the answers slowly, side by side. Returns
 /// what is wrong with them.
 fn asks_with_all(addr: &str, path: &'static str, size: usize) -> Vec<String> {
-    let asked = wakeful::block_on(async {
+    wakeful::block_on(async {
         let sender = client(addr).await;
         let uri: Rc<str> = format!("http://x{path}").into();
         let asked: Vec<_> = (0..REQUESTS)
@@ -45,7 +46,7 @@ fn asks_with_all(addr: &str, path: &'static str, size: usize) -> Vec<String> {
                     let mut length = 0;
                     while let Some(frame) = body.frame().await {
                         let frame = frame.map_err(|error| format!("at {length}: {error}"))?;
-                        length += frame.data_ref().map_or(0, |data| data.len());
+                        length += frame.data_ref().map_or(0, Bytes::len);
                         sleep(Duration::from_millis(1)).await;
                     }
                     let is_whole = head.status == StatusCode::OK && length == size;
@@ -58,8 +59,7 @@ fn asks_with_all(addr: &str, path: &'static str, size: usize) -> Vec<String> {
             wrong.extend(one.await.unwrap().err());
         }
         wrong
-    });
-    asked
+    })
 }
 
 /// One client asks with all its requests, and others come meanwhile.
