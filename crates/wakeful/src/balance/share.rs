@@ -137,7 +137,11 @@ impl Share {
     /// Tries again to watch the listeners that the kernel did not let this loop watch.
     /// Returns whether it now watches all that it should.
     pub(super) fn mend(&self) -> bool {
-        self.memberships().fold(true, |all, membership| membership.mend() && all)
+        let mut all = true;
+        for membership in self.memberships() {
+            all &= membership.mend();
+        }
+        all
     }
 
     /// How many connections the loop has accepted lately: see [`recent`].
