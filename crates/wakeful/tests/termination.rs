@@ -28,7 +28,6 @@ on_every_backend! {
     without_a_loop_signals_are_a_clear_error,
     ctrl_c_is_an_interrupt,
     a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait,
-    a_second_signal_does_not_wait_while_the_first_one_is_logged,
     a_start_that_blocks_is_no_slow_turn,
     a_start_whose_set_up_never_ends_ends_by_a_signal,
 }
@@ -140,40 +139,6 @@ fn a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait<B: B
         let nested = run_until_terminated(|| Ok(()), |()| ());
         assert!(nested.unwrap_err().to_string().contains("already running"));
     });
-}
-
-/// A subscriber of the log that is slow, and sends the second signal when it is done.
-struct SlowLog;
-
-impl io::Write for SlowLog {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if String::from_utf8_lossy(line).contains("draining") {
-            // Sooner it would count as the first one again.
-            thread::sleep(Duration::from_millis(200));
-            send(Signal::INT);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn a_second_signal_does_not_wait_while_the_first_one_is_logged<B: Backend>() {
-    let _turn = my_turn();
-    let start = || {
-        send(Signal::TERM);
-        Ok(())
-    };
-    let (release, released) = mpsc::channel::<()>();
-    let drain = move |()| {
-        let _ = released.recv_timeout(Duration::from_secs(20));
-    };
-    let log = tracing_subscriber::fmt().with_writer(|| SlowLog).finish();
-    let ended = tracing::subscriber::with_default(log, || run_until_terminated(start, drain));
-    assert_eq!(ended.unwrap(), None);
-    drop(release);
 }
 
 fn a_start_that_blocks_is_no_slow_turn<B: Backend>() {

@@ -96,7 +96,6 @@ impl Request {
         if !stopped.is_zero() {
             let since = [&mut self.begun, &mut self.silent_since, &mut self.held_up_since];
             since.into_iter().flatten().for_each(|since| *since += stopped);
-            self.shut_window.spare(stopped);
         }
     }
 
@@ -154,11 +153,11 @@ impl Request {
         self.verdict
     }
 
-    /// With HTTP/2: checks how the response proceeds by its own window. `sent_without_room`: the
-    /// client gives it no room, and so much was sent.
+    /// With HTTP/2: checks how the response proceeds by its own window, `passed` after the last
+    /// check. `sent_without_room`: the client gives it no room, and so much was sent.
     pub(super) fn look_at_window(
         &mut self,
-        now: Instant,
+        passed: Duration,
         rate: MinRate,
         sent_without_room: impl FnOnce(u64) -> Option<u64>,
     ) -> Option<Refusal> {
@@ -167,7 +166,7 @@ impl Request {
             self.shut_window.is_open();
             return None;
         };
-        let is_too_slow = self.shut_window.is_too_slow(rate, now, sent);
+        let is_too_slow = self.shut_window.is_too_slow(rate, passed, sent);
         self.verdict = is_too_slow.then_some(Refusal::SlowResponse);
         self.verdict
     }

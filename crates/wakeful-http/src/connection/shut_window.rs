@@ -1,40 +1,63 @@
-//! With HTTP/2: for how long a client has given a response no room of its own, and how much of it
-//! was sent in that time.
+//! With HTTP/2: for how long a client has given responses no room, and how much of them was sent in
+//! that time.
+//!
+//! Many clients make room only when they have used half of a large window. A player that takes
+//! 100 KB/s from a window of 6 MiB does so twice a minute, and is as fast as it has to be. So who
+//! took much may then take nothing for some time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::limits::MinRate;
+
+/// For so many bytes that a client took, it may take nothing for a second more.
+const A_SECOND: u64 = 64 * 1024;
+/// No client may take nothing for longer than this, beyond the window of the rate.
+const LONGEST: u64 = 60;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct ShutWindow {
-    /// Since when each check has seen it, and how much had been sent by then.
-    since: Option<(Instant, u64)>,
+    period: Option<Period>,
+    /// How much had been sent when the last period began.
+    counted: u64,
+}
+
+/// A time in which each check has seen no room.
+#[derive(Debug)]
+struct Period {
+    waited: Duration,
+    longest: Duration,
+    /// How much had been sent when it began.
+    before: u64,
 }
 
 impl ShutWindow {
     /// Notes that there is room, or that nothing waits for it.
     pub(super) fn is_open(&mut self) {
-        self.since = None;
+        self.period = None;
     }
 
-    /// Does not count the time in which the process was stopped.
-    pub(super) fn spare(&mut self, stopped: Duration) {
-        if let Some((since, _)) = &mut self.since {
-            *since += stopped;
-        }
-    }
-
-    /// Notes that there is no room, after `sent` bytes in all. Was the client slower than `rate`
-    /// for a whole window in which no check has seen room?
-    pub(super) fn is_too_slow(&mut self, rate: MinRate, now: Instant, sent: u64) -> bool {
-        let (since, before) = *self.since.get_or_insert((now, sent));
-        let waited = now.saturating_duration_since(since);
-        if waited < rate.window {
+    /// Notes that there is no room, after `sent` bytes in all, `passed` after the last check. Was
+    /// the client slower than `rate` for a whole period in which no check has seen room?
+    pub(super) fn is_too_slow(&mut self, rate: MinRate, passed: Duration, sent: u64) -> bool {
+        let Some(period) = &mut self.period else {
+            self.begin(rate, sent);
+            return false;
+        };
+        period.waited += passed;
+        if period.waited < period.longest {
             return false;
         }
-        self.since = Some((now, sent));
-        rate.is_above(sent - before, waited)
+        let is_too_slow = rate.is_above(sent - period.before, period.waited);
+        self.begin(rate, sent);
+        is_too_slow
+    }
+
+    fn begin(&mut self, rate: MinRate, sent: u64) {
+        let more = (sent - self.counted) / A_SECOND;
+        let longest = rate.window.saturating_add(Duration::from_secs(more.min(LONGEST)));
+        self.period = Some(Period { waited: Duration::ZERO, longest, before: sent });
+        self.counted = sent;
     }
 }
 
@@ -47,36 +70,44 @@ mod tests {
 
     #[test]
     fn who_gives_too_little_room_for_a_whole_window_is_too_slow() {
-        let (mut shut, mut now, mut sent) = (ShutWindow::default(), Instant::now(), 1000);
-        let mut after = |shut: &mut ShutWindow, bytes| {
-            (now, sent) = (now + SECOND, sent + bytes);
-            shut.is_too_slow(RATE, now, sent)
+        let (mut shut, mut sent) = (ShutWindow::default(), 1000);
+        let mut after_a_second = |bytes| {
+            sent += bytes;
+            shut.is_too_slow(RATE, SECOND, sent)
         };
         for second in 0..13 {
-            assert!(!after(&mut shut, 100), "at {second} s");
+            assert!(!after_a_second(100), "at {second} s");
         }
-        // A new window has begun.
+        // A new period has begun.
         for _ in 0..3 {
-            assert!(!after(&mut shut, 99));
+            assert!(!after_a_second(99));
         }
-        assert!(after(&mut shut, 99));
+        assert!(after_a_second(99));
     }
 
     #[test]
-    fn room_and_pauses_do_not_count() {
-        let (mut shut, start) = (ShutWindow::default(), Instant::now());
+    fn room_does_not_count() {
+        let mut shut = ShutWindow::default();
         for second in 0..100 {
-            assert!(!shut.is_too_slow(RATE, start + second * SECOND, 0));
+            assert!(!shut.is_too_slow(RATE, SECOND, 0));
             if second % 4 == 3 {
                 shut.is_open();
             }
         }
-        let mut is_too_slow = |second| shut.is_too_slow(RATE, start + second * SECOND, 0);
-        assert!(!is_too_slow(200));
-        assert!(!is_too_slow(203));
-        shut.spare(50 * SECOND);
-        let mut is_too_slow = |second| shut.is_too_slow(RATE, start + second * SECOND, 0);
-        assert!(!is_too_slow(253));
-        assert!(is_too_slow(254));
+    }
+
+    /// After how many of 600 seconds a client is too slow that takes `bytes` every `pause` seconds.
+    fn is_too_slow_after(bytes: u64, pause: u64) -> Option<u64> {
+        let mut shut = ShutWindow::default();
+        (0..600).find(|second| shut.is_too_slow(RATE, SECOND, (1 + second / pause) * bytes))
+    }
+
+    #[test]
+    fn who_takes_much_at_once_may_pause_and_who_takes_nothing_more_may_not() {
+        const LUMP: u64 = 3 << 20;
+        assert_eq!(is_too_slow_after(LUMP, 30), None);
+        assert_eq!(is_too_slow_after(LUMP, 600), Some(4 + LUMP / A_SECOND));
+        assert_eq!(is_too_slow_after(1 << 40, 600), Some(4 + LONGEST));
+        assert_eq!(is_too_slow_after(A_SECOND - 1, 600), Some(4));
     }
 }

@@ -67,7 +67,7 @@ impl ConnectionState {
             let looked = request.look(limits, now, passed);
             let looked = looked.or_else(|| request.look_at_response(now, window, is_stalled));
             let looked = looked.or_else(|| {
-                request.look_at_window(now, rate?, |number| streams.sent_without_room(number))
+                request.look_at_window(passed, rate?, |number| streams.sent_without_room(number))
             });
             let Some(refusal) = looked else { return };
             self.loop_state().refuse(refusal);

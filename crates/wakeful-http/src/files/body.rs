@@ -223,16 +223,20 @@ mod tests {
     /// More than any machine has.
     const TOO_MUCH: u64 = u64::MAX - 1;
 
-    fn file() -> OpenFile {
+    fn open(path: &Path) -> OpenFile {
         let place = OpenFiles::default().try_enter().unwrap();
-        OpenFile { file: File::open("/dev/null").unwrap(), _place: place }
+        OpenFile { file: File::open(path).unwrap(), _place: place }
+    }
+
+    fn file() -> OpenFile {
+        open(Path::new("/dev/null"))
     }
 
     #[test]
     fn without_memory_for_the_first_chunk_there_is_no_answer() {
         let pieces = vec![Piece::File(0..TOO_MUCH)];
         let (file, jobs) = (file(), Jobs::new(1));
-        let metadata = file.metadata().unwrap();
+        let metadata = file.file.metadata().unwrap();
         let error = FileBody::read(file, &metadata, pieces, TOO_MUCH, &jobs).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM), "{error}");
     }
@@ -242,7 +246,7 @@ mod tests {
         let pieces = vec![Piece::Text(Bytes::from("a")), Piece::File(0..TOO_MUCH)];
         let read = async move {
             let (file, jobs) = (file(), Jobs::new(1));
-            let metadata = file.metadata().unwrap();
+            let metadata = file.file.metadata().unwrap();
             let mut body = FileBody::read(file, &metadata, pieces, TOO_MUCH, &jobs).unwrap();
             let first = body.frame().await.unwrap().unwrap();
             let error = body.frame().await.unwrap().unwrap_err();
@@ -259,10 +263,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, "old, old, old").unwrap();
-        let file = File::open(&path).unwrap();
+        let file = open(&path);
         // Long ago, so that the time of the change is another one.
-        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        let metadata = file.metadata().unwrap();
+        file.file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let metadata = file.file.metadata().unwrap();
         let pieces = vec![Piece::File(0..metadata.len())];
         let read = async move {
             let body = FileBody::read(file, &metadata, pieces, 5, &Jobs::new(1)).unwrap();

@@ -10,8 +10,9 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 ///
 /// Over HTTP/2, a response is ended alone if its client keeps the window of its stream used up and
 /// takes it at less than this rate. Other responses on the connection make no difference. The time
-/// between two window updates counts, too, so a client must not wait for longer than the window of
-/// this rate before it sends the next one.
+/// between two window updates counts, too. Many clients send one only when half of a large window
+/// is used, so whoever took much may pause for longer than the window of this rate: by one second
+/// for each 64 KiB, and by at most 60 s.
 ///
 /// What waits only for the connection's window, or for the socket, counts together with the other
 /// responses on its HTTP/2 connection: while all of them together move fast enough, each may wait

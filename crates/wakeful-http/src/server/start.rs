@@ -4,7 +4,7 @@ use std::io;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use http::{Request, Response};
@@ -246,9 +246,8 @@ impl Server {
             return Ok(());
         };
         let failed = until(async { signals.recv().await.map(drop) }, &running).await;
-        let first = Instant::now();
         let drained = pin!(running.drained(plan));
-        let second = pin!(signal::second_signal(first, &mut signals));
+        let second = pin!(signal::second_signal(&mut signals));
         match select(drained, second).await {
             Either::Left((drained, _)) => failed.and(drained.map(log_aborted)),
             // After a failure, nothing is waited for.

@@ -101,7 +101,7 @@ impl ProxyBody {
                     Err(frame) => start.push_back(Ok(frame)),
                 },
                 Poll::Ready(Some(Err(error))) => {
-                    if !asked.may_be_clients_fault() {
+                    if !asked.client_has_gone() {
                         exchange.failed(&error);
                     }
                     return Err(error);
@@ -219,7 +219,7 @@ async fn read_ahead(
                 Err(frame) => frame,
             }),
             Some(Some(Err(error))) => {
-                if !asked.may_be_clients_fault() {
+                if !asked.client_has_gone() {
                     exchange.failed(&error);
                 }
                 Err(error.into())

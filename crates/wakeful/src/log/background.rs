@@ -139,11 +139,10 @@ impl<D: Destination> Inline for Background<D> {
             let is_writable = self.output.is_writable(patience.until_next_look());
             let is_over = patience.is_over();
             drop(waits);
-            if is_writable {
-                if !self.write_next() {
-                    return true;
-                }
-            } else if is_over {
+            if is_writable && !self.write_next() {
+                return true;
+            }
+            if is_over {
                 return false;
             }
         }

@@ -129,10 +129,7 @@ where
     })??;
     let Some(server) = server else { return Ok(None) };
     let (failed, ended) = event_loop.block_on(async move {
-        let told = signal_or_failure(&mut signals, failure(&server)).await;
-        // The log's subscriber and the start of a thread may take long.
-        let first = Instant::now();
-        let failed = match told {
+        let failed = match signal_or_failure(&mut signals, failure(&server)).await {
             Ok(signal) => {
                 let name = if signal == SIGINT { "INT" } else { "TERM" };
                 panics::log!(info, "{name}: draining; {sooner}");
@@ -149,10 +146,10 @@ where
             Ok(drained) => drained,
             Err((error, drain_here)) => {
                 panics::log!(warn, %error, "the drain runs on the main thread");
-                return Ok((failed, Ended::DrainHere(first, drain_here)));
+                return Ok((failed, Ended::DrainHere(drain_here)));
             }
         };
-        let mut second = pin!(second_signal_in(one_signal, first, &mut signals));
+        let mut second = pin!(second_signal_in(one_signal, &mut signals));
         let ended = poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
             Poll::Ready(result) => Poll::Ready(Ok::<_, io::Error>(Ended::Drained(result))),
             Poll::Pending => second.as_mut().poll(cx).map_ok(|_| Ended::AtOnce),
@@ -163,9 +160,10 @@ where
     let result = match ended {
         Ended::Drained(result) => result,
         Ended::AtOnce => return failed.map_or(Ok(None), Err),
-        Ended::DrainHere(first, drain_here) => {
+        Ended::DrainHere(drain_here) => {
+            let since = Instant::now();
             // If the time is too long to be represented, there is no second signal.
-            if let Some(second) = first.checked_add(one_signal) {
+            if let Some(second) = since.checked_add(one_signal) {
                 for signal in [SIGINT, SIGTERM] {
                     signals::end_by(signal, second)?;
                 }
@@ -234,22 +232,21 @@ enum Ended<T, F> {
     Drained(Result<T, JoinError>),
     /// A second signal ended it.
     AtOnce,
-    /// No other thread can be started for the drain. The first signal came at this time.
-    DrainHere(Instant, F),
+    /// No other thread can be started for the drain.
+    DrainHere(F),
 }
 
-/// Waits for a second signal, after one that arrived at the time `first`. Signals that arrive
-/// within a tenth of a second after it count as the first one.
+/// Waits for a second signal, after one that has just arrived. Signals that arrive within a tenth
+/// of a second of this call count as the first one.
 #[doc(hidden)]
-pub async fn second_signal(first: Instant, signals: &mut Signals) -> io::Result<i32> {
-    second_signal_in(ONE_SIGNAL, first, signals).await
+pub async fn second_signal(signals: &mut Signals) -> io::Result<i32> {
+    second_signal_in(ONE_SIGNAL, signals).await
 }
 
-async fn second_signal_in(
-    one_signal: Duration,
-    first: Instant,
-    signals: &mut Signals,
-) -> io::Result<i32> {
+async fn second_signal_in(one_signal: Duration, signals: &mut Signals) -> io::Result<i32> {
+    // Not from the first signal on: nobody knows when one has come that this receives at once,
+    // after the log's subscriber was slow. To take it for a second one would end a drain.
+    let first = Instant::now();
     loop {
         let signal = signals.recv().await?;
         if first.elapsed() >= one_signal {
