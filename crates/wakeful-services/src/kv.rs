@@ -10,9 +10,9 @@
 //!
 //! * A connection's answers come in the order of its commands, and its commands for one key run in
 //!   that order.
-//! * With one loop all commands run in the order of their arrival. MSET sets all keys or none, and
-//!   DEL and EXISTS are atomic. MGET is atomic if its answer has less than 32 KiB (a longer answer
-//!   is written in parts). So a command for a million keys may block the loop for a second.
+//! * With one loop all commands run in the order of their arrival. MSET sets all keys or none. DEL
+//!   and EXISTS are atomic for up to 16,384 keys, and MGET if its answer has less than 32 KiB:
+//!   beyond that, other commands may run in between.
 //! * With several loops, commands of one pipeline run at the same time if their keys belong to
 //!   different loops. A command for many keys is not atomic: another connection may see a part of
 //!   an MSET, and an MSET that fails for lack of memory may have set some keys.

@@ -45,6 +45,12 @@ pub(crate) fn still_in_charge() {
     tell(format!("MAINPID={}", std::process::id()));
 }
 
+/// Reports that `successor` is in charge. It says so itself, but what this master has said of its
+/// own workers meanwhile may have come later.
+pub(crate) fn succeeded_by(successor: u32) {
+    tell(format!("MAINPID={successor}\nREADY=1"));
+}
+
 /// Reports that workers are being replaced. [`ready`] reports the end of that.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);

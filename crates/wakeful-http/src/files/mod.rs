@@ -98,7 +98,8 @@ use settings::Shared;
 /// * If a file becomes shorter or is rewritten in place while it is sent, or there is no memory for
 ///   its next chunk, the connection (HTTP/2: the stream) ends. If it becomes shorter before its
 ///   first chunk is read, the answer is 500. If a file grows, only its original length is sent. (A
-///   file that is rewritten and longer than before counts as one that has grown.) A file that is
+///   file that is rewritten and longer than before counts as one that has grown. A new time of
+///   modification alone, as `touch` sets it, counts as rewritten.) A file that is
 ///   replaced by a rename, or removed, is sent to its end. So replace files by a rename, and do not
 ///   write into them.
 ///
@@ -174,7 +175,8 @@ impl ServeDir {
     /// meanwhile (such as [`Limits::request_timeout`](crate::Limits::request_timeout)). A request
     /// that has waited for 30 s gets 503, and counts as
     /// [`Refusal::OpenFiles`](crate::Refusal::OpenFiles). A client that reads its responses too
-    /// slowly loses them before that ([`Limits::min_rate`](crate::Limits::min_rate)).
+    /// slowly loses them ([`Limits::min_rate`](crate::Limits::min_rate)), but one that reads just
+    /// fast enough may hold many files for long.
     ///
     /// Set this if clients may use HTTP/2. One HTTP/2 connection asks for up to 200 files at a
     /// time, and a server keeps one descriptor for each connection

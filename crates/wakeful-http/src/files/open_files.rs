@@ -9,7 +9,7 @@ use crate::layers::bound::{Bound, Held};
 const OF_A_REQUEST: usize = 3;
 /// What stays open while the body is sent: one of the files.
 const OF_A_BODY: usize = 1;
-/// How long a request waits. A client that reads nothing loses its responses long before that
+/// How long a request waits. Most clients that read nothing lose their responses before that
 /// ([`MinRate`](crate::MinRate)).
 const PATIENCE: Duration = Duration::from_secs(30);
 

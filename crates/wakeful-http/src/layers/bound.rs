@@ -53,8 +53,8 @@ impl Held {
 }
 
 impl Bound {
-    /// `most` says how much may be open. It is called now, and while requests wait, at most once a
-    /// second. The bound is at least `least`, and only grows.
+    /// `most` says how much may be open. It is called now, and when further requests come to wait,
+    /// at most once a second. The bound is at least `least`, and only grows.
     pub fn new(least: usize, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         let known = most().clamp(least, MANY);
         Self(Arc::new(Shared {

@@ -111,6 +111,7 @@ impl Watch for BlockWatch<'_> {
             let before = &begin.counters;
             let after = read(&before.pids());
             let seconds = begin.at.elapsed().as_secs_f64();
+            self.companion.window_ended();
             // Last, because it takes longer than to read the counters.
             let is_new = |pid: &u32| !begin.listed.contains(pid);
             let cpu = if after.pids() != before.pids() || self.processes().iter().any(is_new) {
@@ -122,7 +123,6 @@ impl Watch for BlockWatch<'_> {
             };
             self.phase = Phase::Over(cpu);
         }
-        self.companion.window_ended();
     }
 
     fn check(&mut self) -> Check {
@@ -130,7 +130,8 @@ impl Watch for BlockWatch<'_> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Check::Interrupted;
         }
-        if matches!(self.phase, Phase::WarmUp) && Instant::now() >= self.list_from {
+        let is_warm_up = matches!(self.phase, Phase::WarmUp);
+        if is_warm_up && self.pids.is_none() && Instant::now() >= self.list_from {
             self.pids = Some(self.processes());
         }
         self.server.died().map_or(Check::GoOn, Check::ServerDied)

@@ -27,6 +27,8 @@ use crate::patience::PatientStream;
 
 /// After this many commands, other tasks of the loop run.
 const STRETCH: u64 = 1024;
+/// One command for more keys than this lets other tasks run in between.
+const MANY_KEYS: usize = 16 * 1024;
 /// How long a refused client may continue to send, so that it reads the reason.
 const LAST_TIME: Duration = Duration::from_secs(1);
 
@@ -54,6 +56,8 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         let mut out = Vec::new();
         reply::error(&mut out, TOO_MANY);
         stream.write_all(&out).await?;
+        // Without a place, it is closed at once. If it has sent something, that is a reset.
+        let Some(_place) = service.lets_linger() else { return Ok(()) };
         return Box::pin(end(stream.into_inner(), last_time(stall_timeout))).await;
     };
     let linger = service.linger;
@@ -263,17 +267,19 @@ impl Session {
         Ok(())
     }
 
-    /// If this loop owns all keys, no other task runs between them.
+    /// If this loop owns all keys, no other task runs between them, unless they are very many.
     async fn sum(
         &mut self,
         op: Operation,
         keys: Words<'_>,
         stream: &mut PatientStream,
     ) -> io::Result<()> {
-        for key in keys.iter() {
+        for (number, key) in (1..).zip(keys.iter()) {
             self.answers.add(op, key);
             if !self.is_only_loop() {
                 self.pause(stream).await?;
+            } else if number % MANY_KEYS == 0 {
+                yield_now().await;
             }
         }
         self.answers.end_of_sum();

@@ -26,6 +26,9 @@ thread_local! {
     static LOCAL: RefCell<Weak<Local>> = const { RefCell::new(Weak::new()) };
 }
 
+/// The most refused connections whose clients may still read the reason.
+const MOST_LINGERING: usize = 64;
+
 /// Shared by all loops.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -43,8 +46,9 @@ pub(super) struct Service {
     loops: Box<[OnceLock<LoopHandle>]>,
     joined: AtomicUsize,
     connections: AtomicU64,
-    /// How many connections are served. Refused ones, which may still read the reason, are not.
+    /// How many connections are served, and how many are refused, and may still read the reason.
     served: AtomicUsize,
+    lingering: AtomicUsize,
 }
 
 /// See [`Service::running`].
@@ -73,15 +77,19 @@ impl Service {
             joined: AtomicUsize::new(0),
             connections: AtomicU64::new(0),
             served: AtomicUsize::new(0),
+            lingering: AtomicUsize::new(0),
         }
     }
 
     /// `None`: there are as many connections as there may be.
     pub(super) fn admit(&self) -> Option<Place<'_>> {
-        let most = self.options.max_connections.unwrap_or(usize::MAX);
-        let more = |served: usize| (served < most).then_some(served + 1);
-        self.served.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place(self))
+        Place::among(&self.served, self.options.max_connections.unwrap_or(usize::MAX))
+    }
+
+    /// May a refused connection stay until its client has read the reason? `None`: there are as
+    /// many of those as there may be.
+    pub(super) fn lets_linger(&self) -> Option<Place<'_>> {
+        Place::among(&self.lingering, MOST_LINGERING)
     }
 
     pub(super) fn loops(&self) -> usize {
@@ -114,13 +122,21 @@ impl Service {
     }
 }
 
-/// A served connection's part of [`KvOptions::max_connections`].
+/// A connection's part of a number of connections.
 #[derive(Debug)]
-pub(super) struct Place<'a>(&'a Service);
+pub(super) struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn among(all: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let more = |count: usize| (count < most).then_some(count + 1);
+        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(all))
+    }
+}
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.served.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -266,6 +266,7 @@ impl Running {
             Progress::Starting => {}
             Progress::Ready => {
                 tracing::info!("process {} has taken over: this master ends", successor.process());
+                systemd::succeeded_by(successor.process());
                 self.listeners.hand_over();
                 self.is_succeeded = true;
                 self.successor = None;

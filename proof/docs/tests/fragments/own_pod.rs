@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         |(running, _)| running.failure(),
         move |(running, _operators)| running.drain(plan), // The pages answer until it has drained.
     )?;
-    drained.ok_or("a second signal has cut off the drain")??;
+    drained.ok_or("a signal has ended the start, or a second one the drain")??;
     Ok(())
 }
 
