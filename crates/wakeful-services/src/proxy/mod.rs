@@ -41,9 +41,9 @@
 //! # Descriptors
 //! If the process has a limit of descriptors, it also limits the connections to HTTP/1.1 backends
 //! that are in use, tunnels included, on all loops together: to one for each client's connection,
-//! and some more. HTTP/2 clients may have more requests in flight than that. Such requests wait, in
-//! the order of their arrival, until another response or tunnel has ended, for `upstream_timeout`
-//! at most. Then they get 503.
+//! and some more. (With `max_connections` set, to what so many connections leave.) HTTP/2 clients
+//! may have more requests in flight than that. Such requests wait, in the order of their arrival,
+//! until another response or tunnel has ended, for `upstream_timeout` at most. Then they get 503.
 //!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:

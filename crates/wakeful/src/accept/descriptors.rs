@@ -12,6 +12,10 @@ use crate::sys::limits;
 const SHARE: usize = 16;
 const ENOUGH: usize = 64;
 
+/// If the user allows more connections than there are descriptors for, all else may use one part in
+/// this many of those that are free.
+const TOO_FEW: usize = 8;
+
 /// The limit to assume if the kernel does not tell it: Linux's initial one.
 const USUAL: usize = 1024;
 
@@ -110,8 +114,8 @@ impl Descriptors {
     /// for each connection. `max_connections` is the server's
     /// [limit](super::ConnectionServer::max_connections), if you set one. Without one, the result
     /// is `per_connection` times the number of connections that the server admits, and what is kept
-    /// back. It is the same if there are fewer descriptors than `max_connections` would need. If
-    /// the process has no limit, the result is `None`.
+    /// back. If there are not enough descriptors for `max_connections`, the result is an eighth of
+    /// those that are free. If the process has no limit, it is `None`.
     ///
     /// If a connection may open more than `per_connection` at a time (as with HTTP/2, where each of
     /// its requests may open something), limit what all of them open together to this number, less
@@ -124,9 +128,9 @@ impl Descriptors {
 
     fn beside(self, max_connections: Option<usize>, limit: usize, open: usize) -> usize {
         let free = limit.saturating_sub(open);
+        let connections = max_connections.unwrap_or_else(|| self.connections(limit, open));
         // If there cannot be so many connections, accepting may fail in any case.
-        let most = self.connections(limit, open);
-        free.saturating_sub(max_connections.map_or(most, |connections| connections.min(most)))
+        free.saturating_sub(connections).max(free / TOO_FEW)
     }
 
     fn kept(self, free: usize) -> usize {
@@ -182,7 +186,7 @@ mod tests {
             assert_eq!(files.beside(Some(10), limit, open), limit - open - 10);
         }
         // More connections than the process may have.
-        assert_eq!(files.beside(Some(1000), 64, 14), files.beside(None, 64, 14));
+        assert_eq!(files.beside(Some(1000), 64, 14), 6);
     }
 
     #[test]
