@@ -15,7 +15,7 @@ use axum::extract::{Path, Request};
 use axum::response::Response;
 use axum::routing::get;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use hyper::body::Bytes;
 use wakeful::LoopGroup;
@@ -42,7 +42,14 @@ fn start(connections: usize) -> Running {
     let large = move || async move {
         Body::from_stream(stream::iter((0..LARGE / PIECE).map(move |_| piece())))
     };
-    let app: Router = router().route("/large", get(large)).route("/upgraded/{path}", get(upgraded));
+    let endless = || async {
+        let first = stream::iter([Ok::<_, Infallible>(Bytes::from("some"))]);
+        Body::from_stream(first.chain(stream::pending()))
+    };
+    let app: Router = router()
+        .route("/large", get(large))
+        .route("/endless", get(endless))
+        .route("/upgraded/{path}", get(upgraded));
     server().group(LoopGroup::builder().loops(1)).limits(limits).start(app).unwrap()
 }
 
@@ -220,6 +227,30 @@ fn one_that_was_upgraded_is_not_taken_for_silent() {
     is_served(&running);
     until("the silent one is closed", || is_closed(&mut silent));
     is_echoed(&mut upgraded);
+}
+
+/// A client of HTTP/1.0 knows the end of its response by the close alone.
+#[test]
+fn a_response_that_makes_room_does_not_look_whole() {
+    let running = start(1);
+    let mut cut = one_that_says(&running, "GET /endless HTTP/1.0\r\n\r\n");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"some") {
+        let mut buf = [0; 1024];
+        let count = cut.read(&mut buf).unwrap();
+        assert!(count > 0, "it has ended");
+        answer.extend_from_slice(&buf[..count]);
+    }
+    assert!(!String::from_utf8_lossy(&answer).contains("chunked"));
+    is_served(&running);
+    let ended = cut.read(&mut [0; 1]);
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(gave_way(&running), 1);
+    // Nor does one that the end of the grace period cuts off.
+    let mut cut = one_that_says(&running, "GET /endless HTTP/1.0\r\n\r\n");
+    until("it is in flight", || running.http_counts().in_flight() == 1);
+    assert_eq!(running.shutdown(Duration::ZERO).unwrap(), 1);
+    assert!(cut.read_to_end(&mut answer).is_err());
 }
 
 #[test]
