@@ -181,6 +181,23 @@ fn a_request_is_a_line_with_what_is_known_of_it() {
 }
 
 #[test]
+fn the_path_of_connect_is_its_target_without_a_password() {
+    let logging = Logging::new(Format::Json, Query::Omit);
+    for target in ["example.com:443", "name:secret@example.com:443"] {
+        let head = format!("CONNECT {target} HTTP/1.1\r\nhost: example.com:443");
+        logging.ask(&format!("{head}\r\nconnection: close\r\n\r\n"));
+    }
+    let lines = logging.lines();
+    assert_eq!(lines.len(), 2);
+    for line in lines {
+        assert_eq!(
+            (&line["method"], &line["path"]),
+            (&"CONNECT".into(), &"example.com:443".into())
+        );
+    }
+}
+
+#[test]
 fn what_the_limits_refuse_is_logged_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let destination = Destination::File(dir.path().join("log"));

@@ -4,7 +4,7 @@
 mod common;
 
 use std::convert::Infallible;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use axum::extract::{Path, Request};
 use axum::response::Response;
 use axum::routing::get;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use hyper::body::Bytes;
+use socket2::{Domain, Socket, Type};
 use wakeful::LoopGroup;
 use wakeful::accept::WhenFull;
 use wakeful_http::{Limits, Refusal, Running, upgrade};
@@ -42,7 +43,25 @@ fn start(connections: usize) -> Running {
     let large = move || async move {
         Body::from_stream(stream::iter((0..LARGE / PIECE).map(move |_| piece())))
     };
-    let app: Router = router().route("/large", get(large)).route("/upgraded/{path}", get(upgraded));
+    let endless = || async {
+        let first = stream::iter([Ok::<_, Infallible>(Bytes::from("some"))]);
+        Body::from_stream(first.chain(stream::pending()))
+    };
+    // More than the client's socket has room for, and less than the server's.
+    let fails = || async {
+        let first = stream::iter([Ok(Bytes::from_static(&[0; 2 * PIECE]))]);
+        // Not before the first piece is written.
+        let failure = stream::once(async {
+            wakeful::time::sleep(Duration::from_millis(20)).await;
+            Err(io::Error::other("on purpose"))
+        });
+        Body::from_stream(first.chain(failure))
+    };
+    let app: Router = router()
+        .route("/large", get(large))
+        .route("/endless", get(endless))
+        .route("/fails", get(fails))
+        .route("/upgraded/{path}", get(upgraded));
     server().group(LoopGroup::builder().loops(1)).limits(limits).start(app).unwrap()
 }
 
@@ -220,6 +239,49 @@ fn one_that_was_upgraded_is_not_taken_for_silent() {
     is_served(&running);
     until("the silent one is closed", || is_closed(&mut silent));
     is_echoed(&mut upgraded);
+}
+
+/// A client of HTTP/1.0 knows the end of its response by the close alone.
+#[test]
+fn a_response_that_makes_room_does_not_look_whole() {
+    let running = start(1);
+    let mut cut = one_that_says(&running, "GET /endless HTTP/1.0\r\n\r\n");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"some") {
+        let mut buf = [0; 1024];
+        let count = cut.read(&mut buf).unwrap();
+        assert!(count > 0, "it has ended");
+        answer.extend_from_slice(&buf[..count]);
+    }
+    assert!(!String::from_utf8_lossy(&answer).contains("chunked"));
+    is_served(&running);
+    let ended = cut.read(&mut [0; 1]);
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(gave_way(&running), 1);
+    // Nor does one that the end of the grace period cuts off.
+    let mut cut = one_that_says(&running, "GET /endless HTTP/1.0\r\n\r\n");
+    until("it is in flight", || running.http_counts().in_flight() == 1);
+    assert_eq!(running.shutdown(Duration::ZERO).unwrap(), 1);
+    assert!(cut.read_to_end(&mut answer).is_err());
+}
+
+/// As above, within the time in which its client may still read what the kernel holds.
+#[test]
+fn a_response_that_has_failed_and_makes_room_does_not_look_whole() {
+    let running = start(1);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(32 << 10).unwrap();
+    socket.connect(&addr(&running).into()).unwrap();
+    let mut cut = TcpStream::from(socket);
+    cut.set_read_timeout(Some(GUARD)).unwrap();
+    cut.write_all(b"GET /fails HTTP/1.0\r\n\r\n").unwrap();
+    until("it has failed", || {
+        let counts = running.http_counts();
+        counts.requests() == 1 && counts.in_flight() == 0
+    });
+    is_served(&running);
+    assert_eq!(gave_way(&running), 1);
+    assert!(cut.read_to_end(&mut Vec::new()).is_err());
 }
 
 #[test]

@@ -114,10 +114,11 @@ impl log::Destination for Sink {
         match append(path) {
             Ok(anew) => {
                 // A file that was not rotated may end in the middle of a line, so it does not count
-                // as another file.
+                // as another file. One that is empty does. (A pipe always looks empty.)
                 let is_another = match (anew.metadata(), file.metadata()) {
                     (Ok(anew), Ok(old)) => {
-                        anew.len() == 0 || (anew.dev(), anew.ino()) != (old.dev(), old.ino())
+                        let is_empty = anew.is_file() && anew.len() == 0;
+                        is_empty || (anew.dev(), anew.ino()) != (old.dev(), old.ino())
                     }
                     _ => true,
                 };
@@ -174,4 +175,35 @@ fn append(path: &Path) -> io::Result<File> {
         rustix::io::ioctl_fionbio(&file, true)?;
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use wakeful::log::Destination as _;
+
+    use super::*;
+
+    /// A line that was cut in the middle needs its end before the next one.
+    #[test]
+    fn only_an_empty_file_or_one_with_another_identity_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        fs::write(&file, "a line without its e").unwrap();
+        for path in [pipe, file] {
+            let reopen = Arc::<AtomicBool>::default();
+            let destination = Destination::File(path.clone());
+            let mut sink = Sink::open(Format::Json, destination, reopen.clone()).unwrap();
+            reopen.store(true, Ordering::Release);
+            assert!(!sink.reopen(), "{path:?}");
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, "of somebody else").unwrap();
+            reopen.store(true, Ordering::Release);
+            assert!(sink.reopen(), "{path:?}");
+            fs::write(&path, "").unwrap();
+            reopen.store(true, Ordering::Release);
+            assert!(sink.reopen(), "{path:?} was emptied");
+        }
+    }
 }

@@ -116,10 +116,11 @@ pub(super) async fn close(
 /// `close_notify`), because the response would look complete.
 pub(super) async fn close_after_failure(mut io: impl Io + Liveness, observed: &Observed) {
     if observed.ends_by_close.get() {
-        io.forgo_goodbye();
+        // Also if this is dropped during the wait.
+        io.abort();
         if io.plain_tcp().is_some() {
             lingering_close::wait_until_sent(&mut io, Liveness::unsent).await;
-            return io.abort();
+            return;
         }
     }
     lingering_close::linger(&mut io).await;

@@ -42,7 +42,6 @@ use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer};
 use crate::error::BoxError;
 use crate::foreign_code;
 use crate::limits::Limits;
-use crate::read_ration::ReadRation;
 use crate::request::{ConnectionService, RequestBody};
 use crate::upgrade::Io;
 
@@ -130,12 +129,7 @@ where
     let limits = state.loop_state().limits();
     let offers = service.offers();
     let mut connection = builder(limits).serve_connection(
-        ObservedIo {
-            io,
-            observed: observed.clone(),
-            state: state.clone(),
-            ration: ReadRation::default(),
-        },
+        ObservedIo::new(io, observed.clone(), state.clone()),
         ObservedService { service, observed: observed.clone() },
     );
     let mut drained = pin!(draining.started_or_asked(state.clone()));
@@ -193,7 +187,7 @@ where
             // The connection is taken apart before the unwind continues, because the service, its
             // future or a body may panic in its drop, too.
             let mut io = None;
-            foreign_code::contain(|| io = Some(connection.into_parts().io.io));
+            foreign_code::contain(|| io = Some(connection.into_parts().io.into_io()));
             if let Some(io) = io {
                 close_after_failure(io, &observed).await;
             }
@@ -211,16 +205,16 @@ where
             draining.started().await;
             Deadline::after(state.loop_state().linger()).await;
         };
-        Box::pin(offer.fulfil(parts.io.io, parts.read_buf, lingered)).await;
+        Box::pin(offer.fulfil(parts.io.into_io(), parts.read_buf, lingered)).await;
         return Ok(End::Closed);
     }
     if !observed.leaves.get() {
         let parts = connection.into_parts();
-        let closed = close(parts.io.io, ended, &parts.read_buf, &observed, state).await;
+        let closed = close(parts.io.into_io(), ended, &parts.read_buf, &observed, state).await;
         return closed.map(|()| End::Closed);
     }
     let parts = connection.into_parts();
-    let (io, service) = (parts.io.io, parts.service.service);
+    let (io, service) = (parts.io.into_io(), parts.service.service);
     Ok(End::BetweenRequests { io, unread: Vec::from(parts.read_buf), service })
 }
 

@@ -13,6 +13,7 @@ use hyper::service::Service;
 use super::observed::Observed;
 use crate::connection::{ConnectionState, Liveness};
 use crate::read_ration::ReadRation;
+use crate::upgrade::Io;
 
 pub(super) struct ObservedService<S> {
     pub(super) service: S,
@@ -34,20 +35,52 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedServi
     }
 }
 
-pub(super) struct ObservedIo<IO> {
-    pub(super) io: IO,
-    pub(super) observed: Rc<Observed>,
-    pub(super) state: Rc<ConnectionState>,
-    pub(super) ration: ReadRation,
+/// If it is dropped in the middle of a response that the close would end (HTTP/1.0), it resets the
+/// connection, because the response would look complete.
+pub(super) struct ObservedIo<IO: Io> {
+    /// `None`: it was taken.
+    io: Option<IO>,
+    observed: Rc<Observed>,
+    state: Rc<ConnectionState>,
+    ration: ReadRation,
 }
 
-impl<IO: Read + Unpin> Read for ObservedIo<IO> {
+impl<IO: Io> ObservedIo<IO> {
+    pub(super) fn new(io: IO, observed: Rc<Observed>, state: Rc<ConnectionState>) -> Self {
+        Self { io: Some(io), observed, state, ration: ReadRation::default() }
+    }
+
+    /// Returns the io, for an orderly end.
+    pub(super) fn into_io(mut self) -> IO {
+        self.io.take().expect("it is taken only here")
+    }
+
+    fn io(&mut self) -> Pin<&mut IO> {
+        Pin::new(self.io.as_mut().expect("it is taken only at the end"))
+    }
+}
+
+impl<IO: Io> Drop for ObservedIo<IO> {
+    fn drop(&mut self) {
+        let Self { io: Some(io), observed, state, .. } = self else { return };
+        let is_complete = !state.requests().is_in_flight()
+            && !state.writes().is_blocked()
+            && !observed.unflushed.get();
+        if observed.ends_by_close.get() && !observed.is_shut.get() && !is_complete {
+            io.abort();
+        }
+    }
+}
+
+impl<IO: Io> Read for ObservedIo<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { io, observed, state, ration } = &mut *self;
+        let Self { io: Some(io), observed, state, ration } = &mut *self else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
         ration.poll_read(cx, buf, |cx, buf| {
             let read = state.poll_read(Pin::new(io), cx, buf);
             observed.waits_to_read.set(read.is_pending());
@@ -68,7 +101,7 @@ impl<IO: Read + Unpin> Read for ObservedIo<IO> {
 /// represent.
 const TOO_LARGE: &[u8] = b"HTTP/1.1 431 ";
 
-impl<IO> ObservedIo<IO> {
+impl<IO: Io> ObservedIo<IO> {
     /// Is this hyper's own answer to something too large? It is, if the service was not called
     /// since the last bytes came, and all earlier writes are flushed.
     #[inline]
@@ -81,7 +114,7 @@ impl<IO> ObservedIo<IO> {
     }
 }
 
-impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
+impl<IO: Io + Liveness> Write for ObservedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -91,7 +124,7 @@ impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
             return Poll::Ready(Ok(buf.len()));
         }
         self.observed.unflushed.set(true);
-        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        let written = self.io().poll_write(cx, buf);
         self.state.writes().wrote(&written);
         written
     }
@@ -105,23 +138,23 @@ impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
         self.observed.unflushed.set(true);
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        let written = self.io().poll_write_vectored(cx, slices);
         self.state.writes().wrote(&written);
         written
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.io.as_ref().is_some_and(Write::is_write_vectored)
     }
 
     /// hyper flushes in every poll in which it has nothing left to write. While it serves a request
     /// it does not read, so that a client may end its side and still get its answer. So it would
     /// not notice that a client is gone before it writes. The check is therefore made here.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.state.takes_client_check() && self.io.is_gone() {
+        if self.state.takes_client_check() && self.io().is_gone() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        let flushed = self.io().poll_flush(cx);
         self.observed.unflushed.set(flushed.is_pending());
         flushed
     }
@@ -131,6 +164,6 @@ impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
             return Poll::Ready(Ok(()));
         }
         self.observed.is_shut.set(true);
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        self.io().poll_shutdown(cx)
     }
 }

@@ -189,7 +189,8 @@ impl Limits {
     }
 
     /// Sets how long a client may take for a request's header. The time counts from the header's
-    /// first byte, or, for the first request, from the accept.
+    /// first byte, or, for the first request, from the accept. With TLS it counts from the end of
+    /// the handshake, which has a limit of its own.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self

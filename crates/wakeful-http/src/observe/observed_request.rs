@@ -124,7 +124,7 @@ impl Observer {
                         target: "wakeful_http::request",
                         "request",
                         method = %request.method(),
-                        path = request.uri().path(),
+                        path = path(request.uri()),
                         protocol = ?request.version(),
                         peer = %peer.addr,
                         request_id = id.and_then(|id| id.to_str().ok()),
@@ -207,6 +207,17 @@ impl ObservedRequest {
     }
 }
 
+/// The path, or the target of CONNECT, which has only a host and a port. (A name and a password
+/// before them are left out.)
+fn path(uri: &Uri) -> &str {
+    match uri.authority() {
+        Some(authority) if uri.path().is_empty() => {
+            authority.as_str().rsplit('@').next().unwrap_or_default()
+        }
+        _ => uri.path(),
+    }
+}
+
 /// The announced length of the body. The connection does not poll the body for more.
 fn content_length<B>(response: &Response<B>) -> Option<u64> {
     response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
@@ -246,7 +257,7 @@ impl Drop for ObservedRequest {
             time: logged.time,
             peer: logged.peer.addr,
             method: &logged.method,
-            path: logged.uri.path(),
+            path: path(&logged.uri),
             query: logged.uri.query().filter(|_| log.logs_queries()),
             version: logged.version,
             status: self.status.map(|status| status.as_u16()),

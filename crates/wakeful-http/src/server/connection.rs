@@ -106,7 +106,7 @@ async fn serve_to_its_end<S, B>(
     }
     let drained = drained(&draining, &movable, &loop_state);
     let Some((protocol, start)) =
-        first_request(&mut stream, &unread, drained, &movable, &loop_state, peer).await
+        first_request(&mut stream, &unread, None, drained, &movable, &loop_state, peer).await
     else {
         return;
     };

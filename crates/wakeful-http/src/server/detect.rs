@@ -4,24 +4,23 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use hyper::rt::Read;
 
 use crate::connection::{PREFACE, Protocol};
 use crate::read::poll_read;
 
-/// Reads, after the bytes that were read on another loop, until the bytes can only be one of the
-/// two protocols. Returns what it has read. `None`: the peer closed before.
+/// Reads, after the bytes in `start`, until the bytes can only be one of the two protocols. What it
+/// has read is in `start`, also if it is dropped. `None`: the peer closed before.
 pub(crate) async fn detect<IO: Read + Unpin>(
     stream: &mut IO,
-    unread: &[u8],
-) -> io::Result<Option<(Protocol, Bytes)>> {
-    let mut start = BytesMut::from(unread);
+    start: &mut BytesMut,
+) -> io::Result<Option<Protocol>> {
     loop {
-        if let Some(protocol) = decide(&start) {
-            return Ok(Some((protocol, start.freeze())));
+        if let Some(protocol) = decide(start) {
+            return Ok(Some(protocol));
         }
-        if poll_fn(|cx| poll_append(stream, cx, &mut start)).await? == 0 {
+        if poll_fn(|cx| poll_append(stream, cx, start)).await? == 0 {
             return Ok(None);
         }
     }

@@ -6,23 +6,26 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Instant;
 
-use bytes::Bytes;
-use hyper::rt::Read;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use hyper::rt::{Read, Write};
 use wakeful::accept::{Draining, GivesWay, Standing, WhenFull};
 use wakeful::net::PeerAddr;
 use wakeful::time::{Deadline, timeout};
 
 use super::detect::detect;
-use crate::connection::{MovableState, Protocol};
+use crate::connection::{MovableState, Protocol, unasked_answer};
 use crate::counts::Refusal;
 use crate::foreign_code;
 use crate::loop_state::LoopState;
+use crate::tls::Alpn;
 
 /// Returns the protocol, and the bytes that show it. `None`: nothing came, or not before `end`,
-/// which has been counted.
-pub(crate) async fn first_request<IO: Read + Unpin>(
+/// which has been counted. `unread` was read on another loop. `alpn`: what TLS has agreed on.
+pub(crate) async fn first_request<IO: Read + Write + Unpin>(
     io: &mut IO,
     unread: &[u8],
+    alpn: Option<Alpn>,
     end: impl Future<Output = ()>,
     movable: &MovableState,
     loop_state: &LoopState,
@@ -33,9 +36,10 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
         0 => (limits.header_timeout, Refusal::HeaderTimeout),
         _ => (limits.idle_timeout, Refusal::IdleTimeout),
     };
-    let detect = pin!(detect(io, unread));
-    match timeout(patience, until(end, detect)).await {
-        Ok(Some(Ok(Some(found)))) => return Some(found),
+    let mut start = BytesMut::from(unread);
+    let detected = timeout(patience, until(end, pin!(detect(io, &mut start)))).await;
+    match detected {
+        Ok(Some(Ok(Some(protocol)))) => return Some((protocol, start.freeze())),
         // Nobody waits for an answer.
         Ok(None) => {}
         Ok(Some(Ok(None))) if movable.served() > 0 => {}
@@ -47,6 +51,10 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
         Err(error) => {
             loop_state.refuse(late);
             foreign_code::log!(debug, %peer, %error, "no request came");
+            // What has come may be the beginning of either protocol.
+            if late == Refusal::HeaderTimeout && !start.is_empty() && alpn != Some(Alpn::Http2) {
+                unasked_answer::send(io, StatusCode::REQUEST_TIMEOUT, loop_state).await;
+            }
         }
     }
     None

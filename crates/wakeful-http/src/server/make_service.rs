@@ -84,7 +84,8 @@ impl Server {
     /// have no address.
     ///
     /// # Cancel safety
-    /// Dropping the future aborts all connections.
+    /// Dropping the future aborts all connections, unless the drain has begun: it continues on its
+    /// own thread, as with [`Running::drained`].
     #[track_caller]
     pub fn run_make_service<M, S, B>(mut self, make: M) -> impl Future<Output = io::Result<()>>
     where
@@ -108,7 +109,8 @@ impl Server {
     /// whose clients have no address.
     ///
     /// # Cancel safety
-    /// Dropping the future aborts all connections.
+    /// Dropping the future aborts all connections, unless the drain has begun: it continues on its
+    /// own thread, as with [`Running::drained`].
     ///
     /// # Panics
     /// If `stop` panics.

@@ -166,7 +166,8 @@ impl Server {
     /// a handler blocked a loop during the drain.
     ///
     /// # Cancel safety
-    /// Dropping the future aborts all connections.
+    /// Dropping the future aborts all connections, unless the drain has begun: it continues on its
+    /// own thread, as with [`Running::drained`].
     #[track_caller]
     pub fn run<S, B>(mut self, service: S) -> impl Future<Output = io::Result<()>>
     where

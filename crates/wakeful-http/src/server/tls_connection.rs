@@ -75,10 +75,11 @@ pub(crate) async fn serve<S, B>(
     let until_asked = now() + FIRST_REQUEST;
     let too_late = async {
         draining.started().await;
-        Deadline::at(until_asked).await;
+        // A request that is on its way now gets as long as without TLS.
+        Deadline::at(until_asked.max(now() + loop_state.linger())).await;
     };
     let Some((detected, start)) =
-        first_request(&mut stream, &[], too_late, &movable, &loop_state, peer).await
+        first_request(&mut stream, &[], alpn, too_late, &movable, &loop_state, peer).await
     else {
         return goodbye(stream).await;
     };

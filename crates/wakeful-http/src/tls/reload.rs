@@ -36,10 +36,10 @@ impl ServerTls {
         let Shared { settings, current, source, counts } = &*self.0;
         let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
         source.looks = settings.looks();
-        let before = (source.client_roots.as_ref(), self.config().ticketer.clone());
+        let before = (source.client_roots.as_ref(), self.current().config.ticketer.clone());
         match settings.load(Some(before)) {
-            Ok((config, client_roots)) => {
-                *current.write().unwrap_or_else(PoisonError::into_inner) = config;
+            Ok((loaded, client_roots)) => {
+                *current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
                 source.client_roots = client_roots;
                 source.may_pass = None;
                 // The lock is released first, because a subscriber may block, or itself reload.

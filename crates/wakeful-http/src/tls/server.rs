@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
@@ -27,10 +28,19 @@ pub struct ServerTls(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    pub(super) current: RwLock<Arc<ServerConfig>>,
+    pub(super) current: RwLock<Current>,
     /// Locked during a reload.
     pub(super) source: Mutex<Source>,
     pub(super) counts: Arc<TlsCounts>,
+}
+
+/// What a reload replaces.
+#[derive(Clone)]
+pub(super) struct Current {
+    pub(super) config: Arc<ServerConfig>,
+    /// Verifies the certificates of clients, if they are asked for any. rustls keeps its own one
+    /// for full handshakes.
+    pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 /// The source of the current configuration.
@@ -86,7 +96,7 @@ impl ServerTls {
         self.0.counts.clone()
     }
 
-    pub(super) fn config(&self) -> Arc<ServerConfig> {
+    pub(super) fn current(&self) -> Current {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -168,17 +178,17 @@ impl ServerTlsBuilder {
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();
-        let (config, client_roots) = settings.load(None)?;
+        let (current, client_roots) = settings.load(None)?;
         Ok(ServerTls(Arc::new(Shared {
             settings,
-            current: RwLock::new(config),
+            current: RwLock::new(current),
             source: Mutex::new(Source { client_roots, looks, may_pass: None }),
             counts: Arc::default(),
         })))
     }
 }
 
-type Loaded = (Arc<ServerConfig>, Option<RootCertStore>);
+type Loaded = (Current, Option<RootCertStore>);
 
 impl Settings {
     /// `before`: which authorities the present tickets rely on, and the object that makes them.
@@ -204,7 +214,7 @@ impl Settings {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.min_version.versions())
             .map_err(|error| settings(&error))?;
-        let builder = match (&self.clients, &roots) {
+        let (builder, verifier) = match (&self.clients, &roots) {
             (Some((auth, _)), Some(roots)) => {
                 let roots = Arc::new(roots.clone());
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
@@ -213,9 +223,9 @@ impl Settings {
                     ClientAuth::Require => verifier,
                 };
                 let verifier = verifier.build().map_err(|error| settings(&error))?;
-                builder.with_client_cert_verifier(verifier)
+                (builder.with_client_cert_verifier(verifier.clone()), Some(verifier))
             }
-            _ => builder.with_no_client_auth(),
+            _ => (builder.with_no_client_auth(), None),
         };
         let keys = ByName::new(&keys?)
             .ok_or_else(|| TlsError::Settings("no certificate is given".to_owned()))?;
@@ -233,7 +243,7 @@ impl Settings {
                 None => rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?,
             },
         };
-        Ok((Arc::new(config), roots))
+        Ok((Current { config: Arc::new(config), verifier }, roots))
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {

@@ -1,6 +1,9 @@
 //! Clients that identify themselves.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::Extension;
@@ -8,6 +11,10 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
+use rcgen::date_time_ymd;
+use rustls::HandshakeKind;
+use rustls::client::Resumption;
+use rustls::version::{TLS12, TLS13};
 use wakeful::io::LoopExecutor;
 use wakeful::net::TcpStream;
 use wakeful_http::tls::{ClientAuth, PeerCertificates, ServerTls};
@@ -15,7 +22,7 @@ use wakeful_http::{Peer, Running};
 
 use crate::common::{addr, request, server, until};
 use crate::material::{Authority, Issued, Site};
-use crate::raw::{CLOSING_GET, connect, rest, with};
+use crate::raw::{CLOSING_GET, connect, connect_as, rest, with};
 
 /// Says how long the certificate of the client is.
 fn app() -> Router {
@@ -68,6 +75,54 @@ fn a_client_that_is_asked_may_stay_nobody_but_may_not_lie() {
     assert_eq!(answer(&running, &site, Some(&client)).unwrap(), expected);
     let of_a_stranger = Authority::new("a stranger").issue("a client");
     assert!(answer(&running, &site, Some(&of_a_stranger)).is_err());
+}
+
+/// How long the certificate of the next test is valid. The first handshakes have to be in time.
+const VALID: Duration = Duration::from_secs(4);
+
+#[test]
+fn a_session_does_not_outlive_the_certificate_of_its_client() {
+    let site = Site::new();
+    let client = site.authority.issue_with("a client", |params| {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now.as_secs()) + VALID;
+    });
+    let began = SystemTime::now();
+    let servers: Vec<_> = [
+        (&TLS12, ClientAuth::Request),
+        (&TLS13, ClientAuth::Require),
+        (&TLS13, ClientAuth::Request),
+    ]
+    .into_iter()
+    .map(|(version, auth)| {
+        let (running, tls) = serving(&site, auth);
+        let mut config = with(&site.ca(), &[version], Some(&client));
+        config.resumption = Resumption::in_memory_sessions(8);
+        (running, tls, Arc::new(config))
+    })
+    .collect();
+    let ask = |running: &Running, config: &Arc<_>| {
+        let mut client = connect_as(addr(running), config, "localhost");
+        client.write_all(CLOSING_GET)?;
+        let answer = rest(&mut client)?;
+        std::io::Result::Ok((answer, client.conn.handshake_kind().unwrap()))
+    };
+    for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        for (running, _, config) in &servers {
+            let (answer, of_client) = ask(running, config).unwrap();
+            assert!(answer.ends_with(", of 1"), "{answer}");
+            assert_eq!(of_client, kind);
+        }
+    }
+    // The last second of a certificate is part of its time.
+    while began.elapsed().unwrap() < VALID + Duration::from_secs(2) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    for (running, tls, config) in &servers {
+        assert!(ask(running, config).is_err(), "it is served");
+        until("it is counted", || tls.counts().failed() == 1);
+        assert_eq!(tls.counts().resumed(), 1);
+    }
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use wakeful::io::LoopExecutor;
+use wakeful_http::DrainPlan;
 
 use crate::common::{GUARD, Gate, addr, raw as plain, read_all, request, router, server, until};
 use crate::material::Site;
@@ -73,6 +75,27 @@ fn a_client_within_its_handshake_may_finish_it_and_ask_one_request() {
     assert_eq!(shutdown.join().unwrap(), 0);
 }
 
+/// As without TLS. Its handshake was over long before.
+#[test]
+fn a_first_request_that_is_on_its_way_when_the_server_ends_is_answered() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let mut late = connect(addr(&running), config(&site.ca()));
+    shake(&mut late).unwrap();
+    // Longer than a client that has made its handshake during a drain may take.
+    thread::sleep(Duration::from_millis(1200));
+    let addr = addr(&running);
+    let plan = DrainPlan::new().linger(GUARD).grace(4 * GUARD);
+    let drain = thread::spawn(move || running.drain(plan).unwrap());
+    until_refused(addr);
+    // Each loop has been told by now.
+    thread::sleep(Duration::from_millis(100));
+    late.write_all(GET).unwrap();
+    let answer = rest(&mut late).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(drain.join().unwrap(), 0);
+}
+
 /// Accepted out of the backlog of a server whose loops had no time.
 #[test]
 fn clients_that_wait_in_the_backlog_when_the_server_ends_are_answered() {
@@ -124,7 +147,7 @@ fn a_client_within_its_handshake_cannot_hold_up_the_end() {
     let mut half = connect(addr(&running), config(&site.ca()));
     greet(&mut half);
     half.sock.peek(&mut [0]).unwrap();
-    let grace = std::time::Duration::from_millis(50);
+    let grace = Duration::from_millis(50);
     assert_eq!(running.shutdown(grace).unwrap(), 1, "aborted, and counted");
     let mut rest = Vec::new();
     // What was sent before, and the end.
