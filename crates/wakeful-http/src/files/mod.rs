@@ -206,7 +206,7 @@ impl ServeDir {
     }
 
     /// Like [`max_open_files`](Self::max_open_files), for a number that may grow. `most` is called
-    /// now, and while requests wait, at most once a second.
+    /// now, and when further requests come to wait, at most once a second.
     #[doc(hidden)]
     #[must_use]
     pub fn max_open_files_by(self, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {

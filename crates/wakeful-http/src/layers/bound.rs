@@ -12,7 +12,8 @@ use wakeful::LoopHandle;
 use super::permits::{Acquire, Permit, Permits};
 use crate::in_time::in_time;
 
-/// While requests wait, it is asked after this time whether more may be open by now.
+/// When a request comes to wait, it is asked whether more may be open by now, if this time has
+/// passed since it was asked last.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// More than any process may have open.
 const MANY: usize = u32::MAX as usize;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::balancer::Balancer;
 use crate::event_loop::spawn;
 use crate::supervise::supervise;
+use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 use crate::time::sleep;
 
@@ -40,7 +41,10 @@ impl Balancer {
         if !self.shares[number].begin_mending() {
             return;
         }
-        panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
+        static LIMIT: OncePerSecond = OncePerSecond::new();
+        if let Some(count) = LIMIT.pass() {
+            panics::log!(warn, %error, count, "a loop gets no connections until it can watch its listener again");
+        }
         let balance = self.this.clone();
         // The task ends with the loop, and so do the loop's listeners.
         let _ = self.loops[number].post(move || {

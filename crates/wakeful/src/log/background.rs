@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::thread;
 use std::time::Duration;
 
 use super::Destination;
@@ -144,6 +145,10 @@ impl<D: Destination> Inline for Background<D> {
             }
             if is_over {
                 return false;
+            }
+            if !is_writable {
+                // This is user code, and may not have waited.
+                thread::sleep(Duration::from_millis(1));
             }
         }
     }

@@ -263,6 +263,11 @@ impl Pool {
     fn grow(&'static self, state: &mut State) -> Option<Failure> {
         let is_enough = state.queue.len() <= state.idle * JOBS_FOR_AN_IDLE_THREAD
             || state.threads >= self.max_threads;
+        if state.failed_at.is_some() && state.queue.len() <= state.idle && !state.is_paused() {
+            // No job waits for another thread any more. The next failure is a first one again.
+            state.failed_at = None;
+            self.is_short.store(false, Ordering::Relaxed);
+        }
         // Without any thread, another attempt is made in any case.
         if is_enough || (state.threads > 0 && state.is_paused()) {
             return None;
