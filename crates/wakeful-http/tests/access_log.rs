@@ -198,6 +198,24 @@ fn the_path_of_connect_is_its_target_without_a_password() {
 }
 
 #[test]
+fn a_line_that_an_earlier_process_has_cut_damages_no_other_line() {
+    for (before, lines) in [("", 1), ("{}\n", 2), ("{}\n{", 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, before).unwrap();
+        let destination = Destination::File(path.clone());
+        let log = AccessLog::new(Format::Json, destination, Query::Omit).unwrap();
+        let running =
+            server().observe(Observe::new().access_log(log.clone())).start(app()).unwrap();
+        common::is_served(&running);
+        running.shutdown(GUARD).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!((text.lines().count(), log.written()), (lines, 1), "{text}");
+        assert_eq!(parse(text.lines().last().unwrap())[0]["path"], "/");
+    }
+}
+
+#[test]
 fn what_the_limits_refuse_is_logged_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let destination = Destination::File(dir.path().join("log"));

@@ -164,14 +164,22 @@ impl log::Destination for Sink {
 }
 
 /// Opens the log for appending. A FIFO is opened for reading too: otherwise opening it would wait
-/// for a reader, and a restart of the reader would lose lines. Anything but a regular file is
-/// non-blocking, because a write that waits for a reader would never notice that the log should be
-/// opened again.
+/// for a reader, and a restart of the reader would lose lines. So is a regular file if that is
+/// permitted: its end shows whether an earlier process was cut off in a line. Anything but a
+/// regular file is non-blocking, because a write that waits for a reader would never notice that
+/// the log should be opened again.
 fn append(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path).map(|file| file.file_type());
     let is_fifo = kind.as_ref().is_ok_and(FileTypeExt::is_fifo);
-    let file = OpenOptions::new().append(true).create(!is_fifo).read(is_fifo).open(path)?;
-    if kind.is_ok_and(|kind| !kind.is_file()) {
+    let is_special = kind.is_ok_and(|kind| !kind.is_file());
+    let open = |reads| OpenOptions::new().append(true).create(!is_fifo).read(reads).open(path);
+    let file = match open(is_fifo || !is_special) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !is_special => {
+            open(false)?
+        }
+        opened => opened?,
+    };
+    if is_special {
         rustix::io::ioctl_fionbio(&file, true)?;
     }
     Ok(file)

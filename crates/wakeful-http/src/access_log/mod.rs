@@ -52,8 +52,8 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 ///
 /// If a write fails in the middle, because the disk is full or a limit is reached, one line is
 /// damaged. Only its first part is in the file, and the log ends that part with a line feed. The
-/// lines before it count as [written](Self::written). (If the process ends before that line feed,
-/// the first line of the next process comes directly after the first part.)
+/// lines before it count as [written](Self::written). If the process ends before that line feed,
+/// the next process writes it, provided that it may read the file.
 ///
 /// If the size of the process's files is limited (`RLIMIT_FSIZE`), catch SIGXFSZ. Otherwise the
 /// kernel ends the process when the limit is reached. (`wakeful serve` catches the signal.)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 use std::thread;
 use std::time::Duration;
@@ -31,6 +31,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// reader that was replaced would block the log until that reader reads.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 
+/// How long a process may take for the rest of a write before its line counts as cut off.
+const IN_BETWEEN: Duration = Duration::from_millis(10);
+
 /// What to do when the destination has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WhenFull {
@@ -48,7 +51,7 @@ pub(super) struct Failed {
 #[derive(Debug)]
 pub(super) struct Output<D> {
     pub(super) destination: D,
-    /// Whether the last write failed in the middle of a line.
+    /// Whether the last write failed in the middle of a line. Perhaps an earlier process made it.
     is_torn: bool,
     kind: FileType,
     counts: Arc<Counts>,
@@ -58,8 +61,10 @@ pub(super) struct Output<D> {
 
 impl<D: Destination> Output<D> {
     pub(super) fn new(destination: D, counts: Arc<Counts>) -> Self {
-        let kind = kind(destination.fd());
-        Self { destination, is_torn: false, kind, counts, writes: 0 }
+        let fd = destination.fd();
+        let kind = kind(fd);
+        let is_torn = kind.is_file() && is_torn(fd);
+        Self { destination, is_torn, kind, counts, writes: 0 }
     }
 
     /// Has the destination reopen. Returns whether lines now go to another file.
@@ -201,6 +206,25 @@ impl Drop for Waiting {
 
 fn kind(fd: BorrowedFd<'_>) -> FileType {
     fstat(fd).map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Does the file end in the middle of a line? If the descriptor cannot read, that is not known, and
+/// counts as no.
+fn is_torn(fd: BorrowedFd<'_>) -> bool {
+    let size_if_torn = || {
+        let size = u64::try_from(fstat(fd).ok()?.st_size).ok()?;
+        let mut last = [0];
+        let read = rustix::io::pread(fd, &mut last, size.checked_sub(1)?).ok()?;
+        (read == 1 && last != *b"\n").then_some(size)
+    };
+    let Some(size) = size_if_torn() else { return false };
+    // Otherwise lines do not come at the end.
+    let appends = fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    appends && {
+        // Another process may be in the middle of a write.
+        thread::sleep(IN_BETWEEN);
+        size_if_torn() == Some(size)
+    }
 }
 
 /// As many lines as a pipe takes in one piece. Other processes may write to the pipe as well, and
