@@ -154,7 +154,8 @@ fn connections_beyond_the_limit_are_told_and_closed() {
 #[test]
 fn a_refused_connection_reads_the_reason_whatever_it_sends_and_takes_no_place() {
     each(KvOptions::new().max_connections(1), |service| {
-        let first = service.connect();
+        let mut first = service.connect();
+        assert_eq!(first.ask("PING"), Answer::Simple("PONG".to_owned()));
         let mut refused: Vec<_> = (0..20).map(|_| service.connect()).collect();
         for client in &mut refused {
             client.send(&b"PING\r\n".repeat(1000));
