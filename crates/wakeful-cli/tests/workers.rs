@@ -354,8 +354,9 @@ fn come_while_all_end(accept: &[&'static str; 2]) {
 /// A manager that ends all processes of a service may signal the workers first.
 #[test]
 fn who_comes_when_no_worker_accepts_any_more_and_the_master_ends_is_answered() {
-    for name in ["TERM", "KILL"] {
-        let mut master = Master::start(&with(&["--workers", "2"]));
+    // With 1 s the sockets would stay open after the workers' end.
+    for (name, pre_drain) in [("TERM", "0"), ("KILL", "0"), ("TERM", "1"), ("KILL", "1")] {
+        let mut master = Master::start(&with(&["--workers", "2", "--pre-drain", pre_drain]));
         let (addr, workers) = (master.addr(), master.workers());
         // It hears of all that at once.
         master.signal("STOP");

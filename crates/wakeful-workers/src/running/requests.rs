@@ -116,7 +116,8 @@ impl Running {
     /// Keeps new clients out, if it is time for that. A moment later the sockets close. If clients
     /// still wait at one of them, a worker is started for them first.
     pub(super) fn close_if_due(&mut self, now: Instant) {
-        if self.close_at.is_some_and(|at| at <= now) {
+        // Nobody accepts any more when no worker is left.
+        if self.close_at.is_some_and(|at| at <= now || self.crew.is_over()) {
             self.close_at = None;
             self.listeners.let_nobody_in();
             let may_wait = !self.listeners.groups.is_empty() || self.listeners.are_waited_at();
@@ -158,6 +159,7 @@ impl Running {
         tracing::warn!("{signal}, the second one: ending at once");
         self.code = ExitCode::FAILURE;
         self.crew.stop_clearing();
+        self.close_at = None;
         if self.at_once.is_none() {
             self.at_once = Some(Instant::now());
             self.signal_all(Signal::TERM);
