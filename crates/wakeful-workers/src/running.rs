@@ -448,3 +448,6 @@ fn siblings(workers: usize, lifeline: &OwnedFd) -> io::Result<Option<Siblings>> 
         .inspect_err(|error| tracing::warn!(%error, "workers cannot coordinate who accepts: a connection may wake several of them"));
     Ok(siblings.ok())
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ impl Running {
     }
 
     /// Opens the sockets of workers that accept, so that they get connections.
-    fn admit_who_accepts(&mut self) {
+    pub(super) fn admit_who_accepts(&mut self) {
         if self.are_sockets_ours() {
             let places = (0..self.crew.wanted()).filter(|place| self.crew.accepts(*place));
             places.for_each(|place| self.listeners.groups.admit(place));

@@ -193,6 +193,8 @@ impl Running {
             // Workers that were still to be replaced are no longer wanted.
             systemd::ready();
         }
+        // TTIN may come before a worker that TTOU made unwanted is told to drain. It goes on.
+        self.admit_who_accepts();
     }
 
     /// Wants as many workers again as before all were told to drain.
