@@ -1171,6 +1171,23 @@ fn a_second_signal_ends_all_at_once() {
     );
 }
 
+/// The master waits for nothing then, even if its sockets were to stay open.
+#[test]
+fn a_second_signal_ends_all_at_once_while_the_workers_still_accept() {
+    for name in ["TERM", "QUIT"] {
+        let drain = ["--workers", "2", "--grace", "3600", "--pre-drain", "3000"];
+        let mut master = Master::start(&with(&drain));
+        let pid = master.pid();
+        signal(pid, name);
+        master.waits_for("a second signal stops them at once", 1);
+        // What comes within a tenth of a second is the same signal.
+        thread::sleep(Duration::from_millis(200));
+        signal(pid, name);
+        let (status, log) = master.ended();
+        assert_eq!(status.code(), Some(1), "{log}");
+    }
+}
+
 /// A request that takes a second, of which the worker has read the head.
 fn slow_request(master: &Master) -> TcpStream {
     let mut slow = TcpStream::connect(master.addr()).unwrap();
