@@ -551,10 +551,15 @@ fn a_group_that_is_told_to_end_during_the_first_start_has_not_failed(method: Sta
 }
 
 fn wait_until_dead(worker: u32) {
-    let is_dead = || fs::read_to_string(format!("/proc/{worker}/stat")).unwrap().contains(") Z ");
+    wait_until_in_state(worker, "Z");
+}
+
+fn wait_until_in_state(worker: u32, state: &str) {
+    let state = format!(") {state} ");
+    let is_in_it = || fs::read_to_string(format!("/proc/{worker}/stat")).unwrap().contains(&state);
     let start = Instant::now();
-    while !is_dead() {
-        assert!(start.elapsed() < GUARD, "it does not end");
+    while !is_in_it() {
+        assert!(start.elapsed() < GUARD, "its state is not{state}");
     }
 }
 
@@ -660,8 +665,9 @@ fn a_second_signal_ends_the_workers_of_a_new_master_too(method: StartMethod) {
     let successor = successor.split(' ').next().unwrap().parse().unwrap();
     master.seen.insert(successor);
     let worker = worker_that_starts(&mut master, successor, method);
-    // It can neither accept nor end.
+    // It can neither accept nor end. But a TERM that it gets before it has stopped would end it.
     signal(worker, "STOP");
+    wait_until_in_state(worker, "T");
     master.signal("TERM");
     master.says("the workers drain");
     // A second signal is not part of the first one only after a moment.
