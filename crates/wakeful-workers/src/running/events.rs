@@ -269,6 +269,8 @@ impl Running {
                 systemd::succeeded_by(successor.process());
                 self.listeners.hand_over();
                 self.is_succeeded = true;
+                // The service manager knows by now that it is the master.
+                successor.pass_on_what_came();
                 self.successor = None;
                 self.pid_file.iter().for_each(PidFile::let_go);
                 self.crew.end();

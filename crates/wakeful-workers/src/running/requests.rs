@@ -58,7 +58,10 @@ impl Running {
                 // A signal that came while the last handshakes completed belongs to the first one.
                 self.ending_since = Some(Instant::now());
             }
-            Request::Replace => self.replace(signal),
+            Request::Replace => {
+                self.replace(signal);
+                self.pass_on(signal, Signal::HUP);
+            }
             Request::Reopen => {
                 tracing::info!(
                     "{signal}: sending HUP to the workers: they reopen logs and reload certificates"
@@ -71,6 +74,7 @@ impl Running {
                         process.is_to_reopen = true;
                     }
                 }
+                self.pass_on(signal, Signal::USR1);
             }
             Request::Upgrade => self.upgrade(signal),
             Request::More => {
@@ -166,6 +170,14 @@ impl Running {
             if let Some(successor) = &mut self.successor {
                 successor.give_up(Instant::now().checked_add(AT_ONCE_FOR_SUCCESSOR));
             }
+        }
+    }
+
+    /// During an upgrade the workers of the new master may have read their files already.
+    fn pass_on(&mut self, name: Name, signal: Signal) {
+        if let Some(successor) = &mut self.successor {
+            tracing::info!("{name}: the new master gets it too, when it has taken over");
+            successor.pass_on(signal);
         }
     }
 
