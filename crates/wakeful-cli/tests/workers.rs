@@ -354,8 +354,9 @@ fn come_while_all_end(accept: &[&'static str; 2]) {
 /// A manager that ends all processes of a service may signal the workers first.
 #[test]
 fn who_comes_when_no_worker_accepts_any_more_and_the_master_ends_is_answered() {
-    for name in ["TERM", "KILL"] {
-        let mut master = Master::start(&with(&["--workers", "2"]));
+    // With 1 s the sockets would stay open after the workers' end.
+    for (name, pre_drain) in [("TERM", "0"), ("KILL", "0"), ("TERM", "1"), ("KILL", "1")] {
+        let mut master = Master::start(&with(&["--workers", "2", "--pre-drain", pre_drain]));
         let (addr, workers) = (master.addr(), master.workers());
         // It hears of all that at once.
         master.signal("STOP");
@@ -1168,6 +1169,23 @@ fn a_second_signal_ends_all_at_once() {
     assert!(
         matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
     );
+}
+
+/// The master waits for nothing then, even if its sockets were to stay open.
+#[test]
+fn a_second_signal_ends_all_at_once_while_the_workers_still_accept() {
+    for name in ["TERM", "QUIT"] {
+        let drain = ["--workers", "2", "--grace", "3600", "--pre-drain", "3000"];
+        let mut master = Master::start(&with(&drain));
+        let pid = master.pid();
+        signal(pid, name);
+        master.waits_for("a second signal stops them at once", 1);
+        // What comes within a tenth of a second is the same signal.
+        thread::sleep(Duration::from_millis(200));
+        signal(pid, name);
+        let (status, log) = master.ended();
+        assert_eq!(status.code(), Some(1), "{log}");
+    }
 }
 
 /// A request that takes a second, of which the worker has read the head.

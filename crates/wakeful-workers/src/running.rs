@@ -79,7 +79,8 @@ pub(crate) struct Running {
     looked_at: Instant,
     start_timeout: Duration,
     pre_drain: Duration,
-    /// When to keep new clients out. The workers accept until then.
+    /// When to keep new clients out. The workers accept until then. If none is left, it is due at
+    /// once.
     close_at: Option<Instant>,
     /// When the sockets close, after clients are kept out. `None`: they are open, or closed.
     closing: Option<Instant>,
@@ -194,9 +195,10 @@ impl Running {
         Ok(running)
     }
 
-    /// Is no process left, and none wanted?
+    /// Is no process left, and none wanted? Clients may still wait at sockets that are to close.
     pub(crate) fn is_over(&self) -> bool {
-        self.crew.is_over() && self.successor.is_none() && self.closing.is_none()
+        let are_sockets_open = self.close_at.is_some() || self.closing.is_some();
+        self.crew.is_over() && self.successor.is_none() && !are_sockets_open
     }
 
     /// The exit code of this master, when no worker is left.
@@ -446,3 +448,6 @@ fn siblings(workers: usize, lifeline: &OwnedFd) -> io::Result<Option<Siblings>> 
         .inspect_err(|error| tracing::warn!(%error, "workers cannot coordinate who accepts: a connection may wake several of them"));
     Ok(siblings.ok())
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,8 @@ pub(crate) struct Successor {
     /// When it has taken too long. `None`: it is killed.
     pub(crate) start_by: Option<Instant>,
     is_given_up: bool,
+    /// Requests to the master before it, which it gets when it is ready.
+    to_pass_on: Vec<Signal>,
     /// It is dead, and a debugger has not let go of it.
     is_held: bool,
 }
@@ -141,8 +143,8 @@ impl Successor {
         match sys::pidfd_of(Pid::from_child(&process)) {
             Ok(pidfd) => {
                 let (is_given_up, is_held) = (false, false);
-                let ready = Some(ready);
-                Ok(Self { process, pidfd, ready, made, start_by, is_given_up, is_held })
+                let (ready, to_pass_on) = (Some(ready), Vec::new());
+                Ok(Self { process, pidfd, ready, made, start_by, is_given_up, to_pass_on, is_held })
             }
             Err(error) => {
                 // If it cannot be killed, nothing waits for it.
@@ -216,6 +218,19 @@ impl Successor {
     /// Tells it once more to end. To it, this is a second signal: it ends its workers at once.
     pub(crate) fn remind(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// It gets this signal when it is ready. Before that, the signal could end it: it may be a
+    /// script that has not executed the program yet, and that has unblocked the signal.
+    pub(crate) fn pass_on(&mut self, signal: Signal) {
+        if !self.to_pass_on.contains(&signal) {
+            self.to_pass_on.push(signal);
+        }
+    }
+
+    /// Called when it is ready, so it reads its signals.
+    pub(crate) fn pass_on_what_came(&mut self) {
+        std::mem::take(&mut self.to_pass_on).into_iter().for_each(|signal| self.signal(signal));
     }
 
     fn signal(&self, signal: Signal) {

@@ -46,7 +46,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 17] = [
+const TESTS: [Test; 18] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -99,6 +99,10 @@ const TESTS: [Test; 17] = [
     (
         "a_second_signal_ends_the_workers_of_a_new_master_too",
         a_second_signal_ends_the_workers_of_a_new_master_too,
+    ),
+    (
+        "what_a_master_is_told_during_an_upgrade_reaches_the_new_one",
+        what_a_master_is_told_during_an_upgrade_reaches_the_new_one,
     ),
     ("workers_end_with_a_master_that_is_killed", workers_end_with_a_master_that_is_killed),
     (
@@ -551,10 +555,15 @@ fn a_group_that_is_told_to_end_during_the_first_start_has_not_failed(method: Sta
 }
 
 fn wait_until_dead(worker: u32) {
-    let is_dead = || fs::read_to_string(format!("/proc/{worker}/stat")).unwrap().contains(") Z ");
+    wait_until_in_state(worker, "Z");
+}
+
+fn wait_until_in_state(worker: u32, state: &str) {
+    let state = format!(") {state} ");
+    let is_in_it = || fs::read_to_string(format!("/proc/{worker}/stat")).unwrap().contains(&state);
     let start = Instant::now();
-    while !is_dead() {
-        assert!(start.elapsed() < GUARD, "it does not end");
+    while !is_in_it() {
+        assert!(start.elapsed() < GUARD, "its state is not{state}");
     }
 }
 
@@ -660,8 +669,9 @@ fn a_second_signal_ends_the_workers_of_a_new_master_too(method: StartMethod) {
     let successor = successor.split(' ').next().unwrap().parse().unwrap();
     master.seen.insert(successor);
     let worker = worker_that_starts(&mut master, successor, method);
-    // It can neither accept nor end.
+    // It can neither accept nor end. But a TERM that it gets before it has stopped would end it.
     signal(worker, "STOP");
+    wait_until_in_state(worker, "T");
     master.signal("TERM");
     master.says("the workers drain");
     // A second signal is not part of the first one only after a moment.
@@ -670,6 +680,31 @@ fn a_second_signal_ends_the_workers_of_a_new_master_too(method: StartMethod) {
     master.says("the second one: ending at once");
     assert!(!master.ends_within_guard().success());
     assert!(!is_ours(successor) && !is_ours(worker));
+}
+
+fn what_a_master_is_told_during_an_upgrade_reaches_the_new_one(method: StartMethod) {
+    for (name, effect) in
+        [("USR1", "SIGUSR1: sending HUP to the workers"), ("HUP", "SIGHUP: replacing the workers")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let slow = directory.path().join("slow");
+        let mut master = Running::start("serves early", method, Some(&slow));
+        master.next_worker();
+        fs::write(&slow, "").unwrap();
+        master.signal("USR2");
+        let successor = master.says("upgrading: process ");
+        let successor = successor.split(' ').next().unwrap().parse().unwrap();
+        master.seen.insert(successor);
+        master.signal(name);
+        master.says(effect);
+        master.says("the new master gets it too");
+        fs::remove_file(&slow).unwrap();
+        master.says(" has taken over");
+        assert!(master.ends_within_guard().success());
+        // It reads this one after those that came before: their numbers are lower.
+        signal(successor, "TERM");
+        master.says(effect);
+    }
 }
 
 fn workers_end_with_a_master_that_is_killed(method: StartMethod) {

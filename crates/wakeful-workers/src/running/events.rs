@@ -48,7 +48,7 @@ impl Running {
     }
 
     /// Opens the sockets of workers that accept, so that they get connections.
-    fn admit_who_accepts(&mut self) {
+    pub(super) fn admit_who_accepts(&mut self) {
         if self.are_sockets_ours() {
             let places = (0..self.crew.wanted()).filter(|place| self.crew.accepts(*place));
             places.for_each(|place| self.listeners.groups.admit(place));
@@ -269,6 +269,8 @@ impl Running {
                 systemd::succeeded_by(successor.process());
                 self.listeners.hand_over();
                 self.is_succeeded = true;
+                // The service manager knows by now that it is the master.
+                successor.pass_on_what_came();
                 self.successor = None;
                 self.pid_file.iter().for_each(PidFile::let_go);
                 self.crew.end();

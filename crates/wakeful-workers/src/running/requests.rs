@@ -58,7 +58,10 @@ impl Running {
                 // A signal that came while the last handshakes completed belongs to the first one.
                 self.ending_since = Some(Instant::now());
             }
-            Request::Replace => self.replace(signal),
+            Request::Replace => {
+                self.replace(signal);
+                self.pass_on(signal, Signal::HUP);
+            }
             Request::Reopen => {
                 tracing::info!(
                     "{signal}: sending HUP to the workers: they reopen logs and reload certificates"
@@ -71,6 +74,7 @@ impl Running {
                         process.is_to_reopen = true;
                     }
                 }
+                self.pass_on(signal, Signal::USR1);
             }
             Request::Upgrade => self.upgrade(signal),
             Request::More => {
@@ -116,7 +120,8 @@ impl Running {
     /// Keeps new clients out, if it is time for that. A moment later the sockets close. If clients
     /// still wait at one of them, a worker is started for them first.
     pub(super) fn close_if_due(&mut self, now: Instant) {
-        if self.close_at.is_some_and(|at| at <= now) {
+        // Nobody accepts any more when no worker is left.
+        if self.close_at.is_some_and(|at| at <= now || self.crew.is_over()) {
             self.close_at = None;
             self.listeners.let_nobody_in();
             let may_wait = !self.listeners.groups.is_empty() || self.listeners.are_waited_at();
@@ -158,12 +163,21 @@ impl Running {
         tracing::warn!("{signal}, the second one: ending at once");
         self.code = ExitCode::FAILURE;
         self.crew.stop_clearing();
+        self.close_at = None;
         if self.at_once.is_none() {
             self.at_once = Some(Instant::now());
             self.signal_all(Signal::TERM);
             if let Some(successor) = &mut self.successor {
                 successor.give_up(Instant::now().checked_add(AT_ONCE_FOR_SUCCESSOR));
             }
+        }
+    }
+
+    /// During an upgrade the workers of the new master may have read their files already.
+    fn pass_on(&mut self, name: Name, signal: Signal) {
+        if let Some(successor) = &mut self.successor {
+            tracing::info!("{name}: the new master gets it too, when it has taken over");
+            successor.pass_on(signal);
         }
     }
 
@@ -191,6 +205,8 @@ impl Running {
             // Workers that were still to be replaced are no longer wanted.
             systemd::ready();
         }
+        // TTIN may come before a worker that TTOU made unwanted is told to drain. It goes on.
+        self.admit_who_accepts();
     }
 
     /// Wants as many workers again as before all were told to drain.

@@ -1,0 +1,31 @@
+use std::net::TcpStream;
+
+use nix::sys::signal::Signal as Name;
+use wakeful::LoopGroup;
+use wakeful::net::ListenAddr;
+
+use super::*;
+
+/// A master whose workers accept as far as it knows. There are no processes.
+fn with_workers(workers: usize) -> Running {
+    let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+    let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).workers(workers);
+    let master = master.strategy(AcceptStrategy::ReusePort);
+    let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+    for place in 0..workers {
+        let id = running.crew.started(place, Instant::now());
+        running.crew.ready(id);
+    }
+    running
+}
+
+#[test]
+fn a_worker_that_is_wanted_again_before_it_drains_gets_connections_again() {
+    let mut running = with_workers(2);
+    running.take(Name::SIGTTOU, Request::Fewer);
+    running.take(Name::SIGTTIN, Request::More);
+    let addr = running.listeners.addrs().next().unwrap().to_string();
+    let clients: Vec<_> = (0..200).map(|_| TcpStream::connect(&addr).unwrap()).collect();
+    assert_eq!(running.listeners.groups.waited_at().into_iter().collect::<Vec<_>>(), [0, 1]);
+    drop(clients);
+}
