@@ -4,17 +4,23 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use super::accept_failed::Backoff;
 use super::connection::Connection;
 use super::drain_backlog::accept_out;
 use super::draining::StartsAtEnd;
-use super::loop_server::LoopServer;
+use super::loop_server::{LoopServer, Shared};
 use super::route::Route;
+use super::strategy::DISPATCHER;
 use crate::event_loop::spawn;
 use crate::net::Listener;
 use crate::supervise::supervise;
 use crate::task::{JoinHandle, yield_now};
+use crate::time::timeout;
+
+/// How often a loop checks whether the dispatcher is blocked, while it waits for it in a drain.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Takes connections from one listener until it is aborted, or the listener is broken.
 pub(super) async fn accept<H, F>(
@@ -115,12 +121,30 @@ where
             if !self.is_dispatched {
                 self.server.mover.routes.close_one(self.server.number);
             }
-            let _ = inbox.await;
+            if self.is_dispatched && self.server.number != DISPATCHER {
+                dispatcher_ends(inbox, &self.server.shared).await;
+            } else {
+                let _ = inbox.await;
+            }
         }
         // Connections that have just come begin before they are told to end, so that a request that
         // came with its connection is answered.
         yield_now().await;
         drop(self.draining);
         tell.abort();
+    }
+}
+
+/// Waits until the dispatcher has closed this loop's inbox, and its connections are served.
+///
+/// If the dispatcher is blocked, that may take longer than the grace period. So the connections of
+/// all loops are told of the drain meanwhile. What the dispatcher brings later is still served.
+async fn dispatcher_ends(mut inbox: JoinHandle<()>, shared: &Shared) {
+    while timeout(LOOK, &mut inbox).await.is_err() {
+        if shared.balancer.is_stuck(DISPATCHER) {
+            shared.tell_connections();
+            let _ = inbox.await;
+            return;
+        }
     }
 }

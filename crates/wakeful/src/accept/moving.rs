@@ -80,10 +80,10 @@ impl Moving {
 
     #[cold]
     fn is_rested(&self) -> bool {
-        let Mover { balancer, draining, .. } = &*self.mover;
+        let Mover { number, balancer, draining, routes } = &*self.mover;
         let here = balancer.now().saturating_sub(self.since);
         let rest = balancer.moves().map_or(u128::MAX, |moves| moves.interval.as_nanos());
-        u128::from(here) >= rest && !draining.is_started()
+        u128::from(here) >= rest && !draining.is_started() && !routes.is_closed(*number)
     }
 
     /// Attaches `luggage`, the handler's own state of the connection, which moves with it. The
@@ -107,9 +107,9 @@ impl Moving {
     /// loop that cannot take the connection passes it on to another one.
     ///
     /// # Errors
-    /// The connection should no longer move (see [`is_wanted`](Self::is_wanted)), the other loop
-    /// has ended, or the connection was already handed over. The error returns the stream and
-    /// `unread`, and the connection stays on this loop.
+    /// The connection should no longer move (see [`is_wanted`](Self::is_wanted)), the server
+    /// drains, the other loop has ended, or the connection was already handed over. The error
+    /// returns the stream and `unread`, and the connection stays on this loop.
     pub fn hand_over(
         &self,
         stream: Stream,
@@ -117,6 +117,11 @@ impl Moving {
         unread: Vec<u8>,
     ) -> Result<(), (Stream, Vec<u8>)> {
         let Mover { number, balancer, routes, .. } = &*self.mover;
+        // When this loop takes no more, the others may stop taking at any moment. As long as it
+        // does, `send` brings the connection back here if no other loop takes it.
+        if routes.is_closed(*number) {
+            return Err((stream, unread));
+        }
         let Some(to) = balancer.taker(*number).filter(|to| !routes.is_closed(*to)) else {
             return Err((stream, unread));
         };
@@ -130,6 +135,7 @@ impl Moving {
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -168,6 +174,33 @@ mod tests {
         }
     }
 
+    /// Does what [`serve`] does, until its connection should move. Then it closes its loop's inbox,
+    /// as the end of a drain does, and says whether the connection should still move, and did.
+    async fn serve_to_the_end(connection: Connection, says: mpsc::Sender<(bool, bool)>) {
+        let Connection { mut stream, peer, moving, .. } = connection;
+        let mut buf = [0; 16];
+        while let Ok(read @ 1..) = stream.read(&mut buf).await {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(600) {
+                std::hint::spin_loop();
+            }
+            if stream.write_all(&buf[..read]).await.is_err() {
+                return;
+            }
+            if moving.is_wanted() {
+                moving.mover.routes.close_one(moving.mover.number);
+                let is_wanted = moving.is_wanted();
+                let moved = moving.hand_over(stream, peer, Vec::new());
+                // Only the first one is heard.
+                let _ = says.send((is_wanted, moved.is_ok()));
+                match moved {
+                    Ok(()) => return,
+                    Err((kept, _)) => stream = kept,
+                }
+            }
+        }
+    }
+
     /// A client that sends bytes until it is told to stop. Every answer must come, in order.
     async fn ask_until(addr: String, stop: &AtomicBool) {
         let mut stream = TcpStream::connect(addr).await.unwrap();
@@ -187,19 +220,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn connections_of_a_busy_loop_go_on_to_another_one_and_no_byte_is_lost() {
+    /// A server whose loop is soon busy enough to give connections to the other one.
+    fn server() -> (ConnectionServer, String) {
         let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listener.local_addr().to_string();
         let event_loop = EventLoopBuilder::default().idle(IdlePolicy::Park);
         let targets = Targets::new().utilisation(0.05).least(1);
         let group = LoopGroup::builder().loops(2).event_loop(event_loop).concentrate(targets);
         let moves = Moves::new().interval(Duration::from_millis(10));
-        let serving = ConnectionServer::new(vec![listener])
-            .group(group)
-            .moves(Some(moves))
-            .start(|| async |connection| serve(connection).await.unwrap())
-            .unwrap();
+        (ConnectionServer::new(vec![listener]).group(group).moves(Some(moves)), addr)
+    }
+
+    #[test]
+    fn connections_of_a_busy_loop_go_on_to_another_one_and_no_byte_is_lost() {
+        let (server, addr) = server();
+        let serving = server.start(|| async |connection| serve(connection).await.unwrap()).unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -210,6 +245,25 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
         });
+        assert_eq!(serving.shutdown(Duration::from_secs(10)).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_connection_stays_on_a_loop_that_takes_no_more_itself() {
+        let (server, addr) = server();
+        let (says, said) = mpsc::channel();
+        let handler = move |connection| serve_to_the_end(connection, says.clone());
+        let serving = server.start(move || handler.clone()).unwrap();
+        let stop = AtomicBool::new(false);
+        let first = thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| block_on(ask_until(addr.clone(), &stop)));
+            }
+            let first = said.recv_timeout(Duration::from_secs(30));
+            stop.store(true, Ordering::Relaxed);
+            first
+        });
+        assert_eq!(first, Ok((false, false)));
         assert_eq!(serving.shutdown(Duration::from_secs(10)).unwrap(), 0);
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
     let mut own = vec![Opening::Own(first, listener.holders.clone())];
     while own.len() < loops {
         let holders = Holders::of_new_socket()?;
-        let fd = Arc::new(crate::net::listen_tcp_beside(addr)?);
+        let fd = Arc::new(crate::net::listen_tcp_like(&listener.fd, addr)?);
         copy_keepalive(&listener.fd, &fd)?;
         own.push(Opening::Own(DetachedListener::new(fd, local), holders));
     }
@@ -93,6 +93,8 @@ fn keepalive_of(socket: &SockRef<'_>) -> io::Result<Option<TcpKeepalive>> {
 mod tests {
     use std::time::Duration;
 
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
 
     #[test]
@@ -109,5 +111,38 @@ mod tests {
         assert_eq!(other.tcp_keepalive_time().unwrap(), idle);
         assert_eq!(other.tcp_keepalive_interval().unwrap(), interval);
         assert_eq!(other.tcp_keepalive_retries().unwrap(), 5);
+    }
+
+    /// The sockets of two loops, of which `first` is one, when it is bound to `addr`.
+    fn of_two_loops(first: Socket, addr: &str) -> Vec<Opening> {
+        first.bind(&addr.parse::<SocketAddr>().unwrap().into()).unwrap();
+        first.listen(16).unwrap();
+        one_each(&SharedListener::from_socket(first.into()).unwrap(), 2).unwrap()
+    }
+
+    #[test]
+    fn the_sockets_of_the_other_loops_take_the_families_that_the_first_one_takes() {
+        if std::net::TcpListener::bind("[::1]:0").is_err() {
+            return eprintln!("skipped: this machine has no IPv6");
+        }
+        for only_v6 in [true, false] {
+            let first = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+            first.set_only_v6(only_v6).unwrap();
+            for of_loop in of_two_loops(first, "[::]:0") {
+                assert_eq!(SockRef::from(&**of_loop.socket()).only_v6().unwrap(), only_v6);
+            }
+        }
+    }
+
+    #[test]
+    fn the_sockets_of_the_other_loops_take_what_the_device_of_the_first_one_brings() {
+        let first = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        if let Err(error) = first.bind_device(Some(b"lo")) {
+            return eprintln!("skipped: no socket can be bound to a device here: {error}");
+        }
+        for of_loop in of_two_loops(first, "127.0.0.1:0") {
+            let device = SockRef::from(&**of_loop.socket()).device().unwrap();
+            assert_eq!(device.as_deref(), Some(&b"lo"[..]));
+        }
     }
 }

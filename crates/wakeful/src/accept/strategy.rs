@@ -57,8 +57,9 @@ pub enum AcceptStrategy {
     /// second server of this crate cannot, because [`SharedListener::bind`] fails if the port is in
     /// use. With a Unix socket this strategy is an error.
     ///
-    /// The first loop uses the listener's own socket, and the other loops get new ones. So if other
-    /// processes share the listener's socket, only the first loop accepts from that socket. A
+    /// The first loop uses the listener's own socket, and the other loops get new ones. These take
+    /// the same address families (`IPV6_V6ONLY`), and are bound to the same network device. If
+    /// other processes share the listener's socket, only the first loop accepts from that socket. A
     /// listener of [`SharedListener::from_sockets`] already has a socket for each loop.
     ReusePort,
     /// The first loop accepts all connections, and gives each to a loop by [`Placement`]. It serves

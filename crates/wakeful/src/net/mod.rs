@@ -109,6 +109,7 @@ pub use quinn_udp;
 pub(crate) use self::byte_stream::ByteStream;
 pub(crate) use self::tcp::{
     listen as listen_tcp, listen_beside as listen_tcp_beside, listen_first as listen_first_tcp,
+    listen_like as listen_tcp_like,
 };
 pub(crate) use self::tcp_options::keepalive;
 pub(crate) use self::unix::listen as listen_unix;

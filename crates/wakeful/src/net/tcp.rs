@@ -16,7 +16,7 @@ use super::listener_socket::listener_methods;
 use super::resolve::{Resolve, resolve};
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
-use crate::sys::limits::{explain_bind, explain_call};
+use crate::sys::limits::{explain_bind, explain_call, explain_call_error};
 use crate::sys::uninit::ReadCall;
 
 /// A listening TCP socket of this loop. To share a listener between several loops, use a
@@ -181,6 +181,23 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
 /// already.
 pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(addr)?;
+    rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
+    start_to_listen(fd, addr)
+}
+
+/// Like [`listen_beside`], for a socket that takes connections of the same address families as
+/// `first`, and from the same network device.
+pub(crate) fn listen_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = socket(addr)?;
+    let (from, to) = (SockRef::from(first), SockRef::from(&fd));
+    if addr.is_ipv6() {
+        let only_v6 = from.only_v6().map_err(explain_call_error("getsockopt"))?;
+        to.set_only_v6(only_v6).map_err(explain_call_error("setsockopt"))?;
+    }
+    // A system that does not know of the option has bound no socket to a device.
+    if let Ok(Some(device)) = from.device() {
+        to.bind_device(Some(&device)).map_err(explain_call_error("setsockopt"))?;
+    }
     rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
     start_to_listen(fd, addr)
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use futures_lite::future::or;
 use wakeful::LoopHandle;
 use wakeful::accept::{
     AcceptStrategy, Connection, ConnectionServer, Placement, Serving, SharedListener,
@@ -24,6 +25,7 @@ on_every_backend! {
     what_is_in_the_backlog_when_the_server_drains_is_served,
     what_is_over_the_limit_when_the_server_drains_is_served_as_others_close,
     what_is_over_the_limit_to_the_end_of_the_grace_counts_as_aborted,
+    a_blocked_dispatcher_keeps_no_other_loop_s_connections_from_the_drain,
     listeners_of_each_loop_s_own_serve_on_several_loops,
     sockets_that_somebody_else_opened_for_each_loop_are_each_served_by_one,
     sockets_for_each_loop_need_as_many_loops_and_the_strategy_for_them,
@@ -244,6 +246,38 @@ fn what_is_over_the_limit_to_the_end_of_the_grace_counts_as_aborted<B: Backend>(
         assert_eq!(serving.shutdown(std::time::Duration::from_secs(1)).unwrap(), 20, "{strategy}");
         assert_eq!((counts.accepted(), counts.turned_away()), (2, 18), "{strategy}");
     }
+}
+
+fn a_blocked_dispatcher_keeps_no_other_loop_s_connections_from_the_drain<B: Backend>() {
+    let handler = async |connection: Connection| {
+        let draining = connection.draining.clone();
+        or(echo(connection), draining.started()).await;
+    };
+    let server = server::<B>(AcceptStrategy::Dispatch(Placement::RoundRobin));
+    let serving = server.start(move || handler).unwrap();
+    let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { panic!("it is TCP") };
+    let counts = serving.counts();
+    let _idle = [(); LOOPS].map(|()| client(addr));
+    assert_eq!(accepted(&serving), [1; LOOPS]);
+    let handles = serving.handles().to_vec();
+    let mut blocked: Vec<_> = handles.iter().map(Blocked::new).collect();
+    let waiting: Vec<_> = (0..3 * LOOPS).map(|_| connect(addr)).collect();
+    waiting.iter().for_each(|mut client| client.write_all(b"?").unwrap());
+    // The grace period does not end before the test gives up.
+    let shutdown = thread::spawn(move || serving.shutdown(4 * LONG).unwrap());
+    for handle in &handles {
+        wait_until("the loop is told", || format!("{handle:?}").contains("empty: false"));
+    }
+    let dispatcher = blocked.remove(0);
+    drop(blocked);
+    for of_loop in counts.loops().skip(1) {
+        wait_until("its connections have heard of the drain", || of_loop.open() == 0);
+    }
+    // What it accepts when it is back is served, also by the loops that have told theirs.
+    drop(dispatcher);
+    waiting.into_iter().for_each(|mut client| answered(&mut client));
+    assert_eq!(shutdown.join().unwrap(), 0, "none is aborted");
+    assert_eq!((counts.accepted(), counts.turned_away()), (4 * LOOPS as u64, 0));
 }
 
 fn listeners_of_each_loop_s_own_serve_on_several_loops<B: Backend>() {
