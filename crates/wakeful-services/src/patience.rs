@@ -59,9 +59,10 @@ impl PatientStream {
             #[inline(always)]
             move |cx| {
                 if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
-                    match (&told, &count) {
-                        (None, Ok(count)) => self.timer.moved += count,
-                        _ => self.timer.begin(),
+                    if told.is_some() {
+                        self.timer.slow = 0;
+                    } else if let Ok(count) = count {
+                        self.timer.moved += count;
                     }
                     return Poll::Ready(count);
                 }
@@ -95,10 +96,11 @@ impl PatientStream {
                         Poll::Ready(count) => {
                             let count = count?;
                             bytes = &bytes[count..];
-                            self.timer.moved += count;
                             if bytes.is_empty() {
-                                self.timer.begin();
+                                self.timer.slow = 0;
+                                break;
                             }
+                            self.timer.moved += count;
                         }
                         Poll::Pending => return self.timer.poll_limit(self.stall, cx),
                     }
@@ -116,17 +118,11 @@ struct Timer {
     sleep: Option<Box<(Duration, Deadline)>>,
     /// How many quarters have ended since enough has moved.
     slow: u32,
-    /// How many bytes have moved in this quarter.
+    /// How many bytes have moved in this quarter, without the last ones of a request or an answer.
     moved: usize,
 }
 
 impl Timer {
-    /// What moved before does not count.
-    #[inline(always)]
-    fn begin(&mut self) {
-        (self.slow, self.moved) = (0, 0);
-    }
-
     #[inline(always)]
     fn poll_limit<T>(
         &mut self,
