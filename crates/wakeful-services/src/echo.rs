@@ -182,12 +182,14 @@ async fn serve(
     let mut frames = Frames::behind(unread, budget)?;
     let outcome = loop {
         let told = frames.is_empty().then_some(idle_in_drain.as_mut());
-        let limit = if told.is_some() { options.idle_timeout } else { options.stall_timeout };
         let space = match frames.space() {
             Ok(space) => space,
             Err(error) => break Err(error),
         };
-        let count = stream.read_unless_told(space, told, limit).await?;
+        let count = match told {
+            Some(told) => stream.read_unless_told(space, told, options.idle_timeout).await?,
+            None => stream.read_on(space).await?,
+        };
         if count == 0 {
             if frames.is_empty() && draining.is_started() {
                 break Ok(());

@@ -26,13 +26,14 @@ const LEAST_RATE: u128 = 240;
 #[derive(Debug)]
 pub(crate) struct PatientStream {
     stream: Stream,
-    /// The limit of each write.
+    /// The limit within a request, and of each write.
     stall: Option<Duration>,
     timer: Timer,
 }
 
 impl PatientStream {
-    /// `stall` is how long the peer may take nothing of what is written.
+    /// `stall` is how long the peer may send too little of a request, or take too little of what is
+    /// written.
     pub(crate) fn new(stream: Stream, stall: Option<Duration>) -> Self {
         Self { stream, stall, timer: Timer::default() }
     }
@@ -41,39 +42,50 @@ impl PatientStream {
         self.stream
     }
 
-    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was. `told` is given
-    /// between two requests.
+    /// Reads once, between two requests. 0: the peer has ended, or `told` was ready and nothing
+    /// else was.
     ///
     /// # Errors
-    /// The kernel's. `TimedOut`: nothing, or within a request too little, came for `limit`.
+    /// The kernel's. `TimedOut`: nothing came for `limit`.
     // This and the functions below are no `async fn`, so that they become a part of the poll of a
     // request's task.
     #[inline(always)]
     pub(crate) fn read_unless_told<'a, F: Future<Output = ()>>(
         &'a mut self,
         space: &'a mut [u8],
-        mut told: Option<Pin<&'a mut F>>,
+        mut told: Pin<&'a mut F>,
         limit: Option<Duration>,
     ) -> impl Future<Output = io::Result<usize>> + use<'a, F> {
         std::future::poll_fn(
             #[inline(always)]
             move |cx| {
                 if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
-                    if told.is_some() {
-                        self.timer.slow = 0;
-                    } else if let Ok(count) = count {
-                        self.timer.moved += count;
-                    }
+                    self.timer.slow = 0;
                     return Poll::Ready(count);
                 }
-                if let Some(told) = told.as_mut()
-                    && told.as_mut().poll(cx).is_ready()
-                {
+                if told.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
                 self.timer.poll_limit(limit, cx)
             },
         )
+    }
+
+    /// Reads once, within a request. 0: the peer has ended.
+    ///
+    /// # Errors
+    /// The kernel's. `TimedOut`: too little came for as long as the peer may send nothing.
+    pub(crate) fn read_on<'a>(
+        &'a mut self,
+        space: &'a mut [u8],
+    ) -> impl Future<Output = io::Result<usize>> + use<'a> {
+        std::future::poll_fn(move |cx| {
+            if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
+                self.timer.moved += count.as_ref().unwrap_or(&0);
+                return Poll::Ready(count);
+            }
+            self.timer.poll_limit(self.stall, cx)
+        })
     }
 
     /// Writes all of `bytes`, the answers to all complete requests.
@@ -170,7 +182,6 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(8);
-    const NOBODY: Option<Pin<&mut std::future::Pending<()>>> = None;
 
     #[test]
     fn what_arrived_while_the_thread_stood_still_is_read_though_the_limit_has_passed() {
@@ -178,7 +189,8 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut ours = PatientStream::new(ours.into(), None);
             let mut buf = [0; 8];
-            let mut read = std::pin::pin!(ours.read_unless_told(&mut buf, NOBODY, Some(LIMIT)));
+            let nobody = std::pin::pin!(std::future::pending());
+            let mut read = std::pin::pin!(ours.read_unless_told(&mut buf, nobody, Some(LIMIT)));
             assert!(poll_once(&mut read).await.is_none());
             let mut theirs = Stream::from(theirs);
             theirs.write_all(b"in time").await.unwrap();
@@ -197,7 +209,10 @@ mod tests {
         wakeful::block_on(async {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut ours = PatientStream::new(ours.into(), Some(LIMIT));
-            let read = ours.read_unless_told(&mut [0; 8], NOBODY, Some(LIMIT)).await;
+            let nobody = std::pin::pin!(std::future::pending());
+            let read = ours.read_unless_told(&mut [0; 8], nobody, Some(LIMIT)).await;
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            let read = ours.read_on(&mut [0; 8]).await;
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
             let written = ours.write_all(&vec![0; 16 << 20]).await;
             assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -76,8 +76,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
         let told = input.is_empty().then_some(idle_in_drain.as_mut());
-        let limit = if input.is_empty() { idle_timeout } else { stall_timeout };
-        if input.read_from(&mut stream, told, limit).await? == 0 {
+        if input.read_from(&mut stream, told, idle_timeout).await? == 0 {
             return if input.is_empty() {
                 if draining.is_started() {
                     drop((input, session));

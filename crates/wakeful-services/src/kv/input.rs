@@ -49,10 +49,11 @@ impl Input {
     }
 
     /// Reads once, after [`make_room`](Self::make_room). 0: the peer has ended, or `told` was ready
-    /// and nothing else was.
+    /// and nothing else was. `told` is given between two commands.
     ///
     /// # Errors
-    /// The kernel's. `TimedOut`: nothing came for `limit`.
+    /// The kernel's. `TimedOut`: between two commands nothing came for `limit`; within one too
+    /// little came.
     pub(super) async fn read_from(
         &mut self,
         from: &mut PatientStream,
@@ -60,7 +61,10 @@ impl Input {
         limit: Option<Duration>,
     ) -> io::Result<usize> {
         let space = &mut self.buffer[self.end..];
-        let count = from.read_unless_told(space, told, limit).await?;
+        let count = match told {
+            Some(told) => from.read_unless_told(space, told, limit).await?,
+            None => from.read_on(space).await?,
+        };
         self.end += count;
         Ok(count)
     }
