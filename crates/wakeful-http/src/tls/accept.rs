@@ -14,11 +14,9 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use hyper::rt::{Read, Write};
 use rustls::ServerConnection;
-use rustls::pki_types::UnixTime;
-use rustls::server::danger::ClientCertVerifier;
 use wakeful::time::{now, timeout, timeout_at};
 
-use super::server::{Current, ServerTls};
+use super::server::ServerTls;
 use super::stream::{TlsStream, Truncation};
 use crate::in_time::{QUARTERS, in_time};
 use crate::read::read;
@@ -121,8 +119,7 @@ impl ServerTls {
             refuse_in_plain(io, first[0]).await;
             return Err(error);
         }
-        let Current { config, verifier } = self.current();
-        let session = ServerConnection::new(config);
+        let session = ServerConnection::new(self.config());
         let session =
             session.map_err(|e| self.counted(AcceptError::Failed(io::Error::other(e))))?;
         let mut stream = TlsStream::new(io, session, first, Truncation::IsAnEnd);
@@ -131,9 +128,7 @@ impl ServerTls {
         let least = self.0.settings.handshake_timeout / QUARTERS;
         let left = deadline.saturating_duration_since(now()).max(least);
         let handshake = in_time(left, pin!(poll_fn(|cx| stream.poll_handshake(cx)))).await;
-        let verified =
-            |done: io::Result<()>| done.and_then(|()| verify_resumed(&stream, verifier.as_deref()));
-        match handshake.map(verified) {
+        match handshake {
             Ok(Ok(())) => {
                 self.0.counts.handshakes.one_more();
                 if stream.is_resumed() {
@@ -174,22 +169,6 @@ pub(crate) struct Begun {
     /// At least a byte.
     first: Vec<u8>,
     deadline: Instant,
-}
-
-/// Verifies a resumed session's client certificates. rustls takes them from the ticket, where they
-/// may have expired meanwhile: each resumption gives the client another ticket.
-fn verify_resumed<IO>(
-    stream: &TlsStream<IO>,
-    verifier: Option<&dyn ClientCertVerifier>,
-) -> io::Result<()> {
-    if stream.is_resumed()
-        && let Some(verifier) = verifier
-        && let Some([own, issuers @ ..]) = stream.peer_certificates()
-    {
-        let verified = verifier.verify_client_cert(own, issuers, UnixTime::now());
-        verified.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    }
-    Ok(())
 }
 
 /// Tells a client of plain HTTP that it has the wrong port.

@@ -2,8 +2,7 @@
 //!
 //! Each handshake uses the configuration of that moment, so a reload does not affect open
 //! connections. A reload replaces all or nothing: if a file cannot be loaded, nothing changes.
-//! Sessions survive a reload, unless the authorities for clients changed, because a session ticket
-//! vouches for a client that these have verified.
+//! Sessions survive a reload.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -36,11 +35,9 @@ impl ServerTls {
         let Shared { settings, current, source, counts } = &*self.0;
         let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
         source.looks = settings.looks();
-        let before = (source.client_roots.as_ref(), self.current().config.ticketer.clone());
-        match settings.load(Some(before)) {
-            Ok((loaded, client_roots)) => {
-                *current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
-                source.client_roots = client_roots;
+        match settings.load(Some(self.config().ticketer.clone())) {
+            Ok(config) => {
+                *current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 source.may_pass = None;
                 // The lock is released first, because a subscriber may block, or itself reload.
                 drop(source);

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::server::danger::ClientCertVerifier;
+use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
 
 use super::pem_files::{self, ByName, Pair};
 use super::tickets::{SharedTickets, TicketSecret};
@@ -28,24 +27,14 @@ pub struct ServerTls(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    pub(super) current: RwLock<Current>,
+    pub(super) current: RwLock<Arc<ServerConfig>>,
     /// Locked during a reload.
     pub(super) source: Mutex<Source>,
     pub(super) counts: Arc<TlsCounts>,
 }
 
-/// What a reload replaces.
-#[derive(Clone)]
-pub(super) struct Current {
-    pub(super) config: Arc<ServerConfig>,
-    /// Verifies the certificates of clients, if they are asked for any. rustls keeps its own one
-    /// for full handshakes.
-    pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
-}
-
 /// The source of the current configuration.
 pub(super) struct Source {
-    pub(super) client_roots: Option<RootCertStore>,
     /// The files' metadata before they were last read.
     pub(super) looks: Vec<Look>,
     /// Why the files were unusable, if that may change while their metadata stay the same.
@@ -96,7 +85,7 @@ impl ServerTls {
         self.0.counts.clone()
     }
 
-    pub(super) fn current(&self) -> Current {
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -159,7 +148,8 @@ impl ServerTlsBuilder {
     }
 
     /// Sets the secret of session tickets, so that processes with the same secret can resume each
-    /// other's sessions. With `None` the server makes a random secret of its own.
+    /// other's sessions. With `None` the server makes a random secret of its own. A server that
+    /// asks clients for certificates ([`client_ca`](Self::client_ca)) resumes no session.
     pub fn ticket_secret(mut self, secret: impl Into<Option<TicketSecret>>) -> Self {
         self.0.ticket_secret = secret.into();
         self
@@ -178,24 +168,22 @@ impl ServerTlsBuilder {
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();
-        let (current, client_roots) = settings.load(None)?;
+        let config = settings.load(None)?;
         Ok(ServerTls(Arc::new(Shared {
             settings,
-            current: RwLock::new(current),
-            source: Mutex::new(Source { client_roots, looks, may_pass: None }),
+            current: RwLock::new(config),
+            source: Mutex::new(Source { looks, may_pass: None }),
             counts: Arc::default(),
         })))
     }
 }
 
-type Loaded = (Current, Option<RootCertStore>);
-
 impl Settings {
-    /// `before`: which authorities the present tickets rely on, and the object that makes them.
+    /// `before`: what makes the present tickets. `None` at the start.
     pub(super) fn load(
         &self,
-        before: Option<(Option<&RootCertStore>, Arc<dyn ProducesTickets>)>,
-    ) -> Result<Loaded, TlsError> {
+        before: Option<Arc<dyn ProducesTickets>>,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
         let settings = |error: &dyn fmt::Display| TlsError::Settings(error.to_string());
         if before.is_some() {
             // At the start a file may be a shell's pipe. Later, perhaps nobody writes into a pipe,
@@ -214,18 +202,18 @@ impl Settings {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.min_version.versions())
             .map_err(|error| settings(&error))?;
-        let (builder, verifier) = match (&self.clients, &roots) {
+        let builder = match (&self.clients, roots) {
             (Some((auth, _)), Some(roots)) => {
-                let roots = Arc::new(roots.clone());
+                let roots = Arc::new(roots);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier = match auth {
                     ClientAuth::Request => verifier.allow_unauthenticated(),
                     ClientAuth::Require => verifier,
                 };
                 let verifier = verifier.build().map_err(|error| settings(&error))?;
-                (builder.with_client_cert_verifier(verifier.clone()), Some(verifier))
+                builder.with_client_cert_verifier(verifier)
             }
-            _ => (builder.with_no_client_auth(), None),
+            _ => builder.with_no_client_auth(),
         };
         let keys = ByName::new(&keys?)
             .ok_or_else(|| TlsError::Settings("no certificate is given".to_owned()))?;
@@ -233,17 +221,20 @@ impl Settings {
         config.alpn_protocols = Alpn::names(&self.protocols);
         // Sessions are in tickets, so that all loops can use them without a lock or a store.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = match before {
-            Some((verified_by, ticketer)) if same(verified_by, roots.as_ref()) => ticketer,
-            _ => match &self.ticket_secret {
-                Some(secret) => {
-                    let auth = self.clients.as_ref().map(|(auth, _)| *auth);
-                    Arc::new(SharedTickets::new(secret, auth.zip(roots.as_ref())))
-                }
-                None => rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?,
-            },
+        if self.clients.is_some() {
+            // rustls does not verify the client of a resumed session again, and each resumption
+            // gives it another ticket: its certificate might have expired long ago.
+            config.send_tls13_tickets = 0;
+            return Ok(Arc::new(config));
+        }
+        config.ticketer = match (before, &self.ticket_secret) {
+            (Some(ticketer), _) => ticketer,
+            (None, Some(secret)) => Arc::new(SharedTickets::new(secret)),
+            (None, None) => {
+                rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?
+            }
         };
-        Ok((Current { config: Arc::new(config), verifier }, roots))
+        Ok(Arc::new(config))
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
@@ -258,8 +249,4 @@ impl Settings {
         };
         self.paths().map(look).collect()
     }
-}
-
-fn same(one: Option<&RootCertStore>, other: Option<&RootCertStore>) -> bool {
-    one.map(|store| &store.roots) == other.map(|store| &store.roots)
 }

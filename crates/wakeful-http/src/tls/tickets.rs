@@ -2,22 +2,16 @@
 //!
 //! A ticket contains the number of its period, a nonce, and the session, encrypted with
 //! AES-256-GCM. Each period of six hours has a key of its own, derived (HKDF-SHA256, RFC 5869) from
-//! the secret, from the period's number, and from how and by which authorities clients are
-//! verified: a ticket vouches for a client that was verified in this way. Tickets of the previous
-//! period are also accepted, and so are those of the next period, because another process may have
-//! begun it a moment earlier.
+//! the secret and the period's number. Tickets of the previous period are also accepted, and so are
+//! those of the next period, because another process may have begun it a moment earlier.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::digest::{Context, SHA256};
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
-use rustls::RootCertStore;
 use rustls::server::ProducesTickets;
-
-use super::ClientAuth;
 
 const PERIOD: Duration = Duration::from_secs(6 * 60 * 60);
 const NUMBER: usize = size_of::<u64>();
@@ -74,12 +68,8 @@ pub(super) struct SharedTickets {
 }
 
 impl SharedTickets {
-    /// `clients` says how clients are verified, and by which authorities.
-    pub(super) fn new(
-        TicketSecret(secret): &TicketSecret,
-        clients: Option<(ClientAuth, &RootCertStore)>,
-    ) -> Self {
-        let keys = Salt::new(HKDF_SHA256, digest_of(clients).as_ref()).extract(secret);
+    pub(super) fn new(TicketSecret(secret): &TicketSecret) -> Self {
+        let keys = Salt::new(HKDF_SHA256, b"").extract(secret);
         Self { keys, random: SystemRandom::new() }
     }
 
@@ -145,33 +135,12 @@ fn period_now() -> u64 {
     since.as_secs() / PERIOD.as_secs()
 }
 
-/// A digest of how clients are verified, if they are, and of the authorities. So a ticket of a
-/// client that needed no certificate is not valid where one is required.
-fn digest_of(clients: Option<(ClientAuth, &RootCertStore)>) -> ring::digest::Digest {
-    let mut digest = Context::new(&SHA256);
-    let mut add = |part: &[u8]| {
-        digest.update(&(part.len() as u64).to_be_bytes());
-        digest.update(part);
-    };
-    add(match clients {
-        None => b"no certificate",
-        Some((ClientAuth::Request, _)) => b"requested",
-        Some((ClientAuth::Require, _)) => b"required",
-    });
-    for root in clients.iter().flat_map(|(_, store)| &store.roots) {
-        add(&root.subject);
-        add(&root.subject_public_key_info);
-        add(root.name_constraints.as_deref().unwrap_or_default());
-    }
-    digest.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn tickets(secret: &TicketSecret) -> SharedTickets {
-        SharedTickets::new(secret, None)
+        SharedTickets::new(secret)
     }
 
     #[test]
@@ -202,27 +171,6 @@ mod tests {
             assert_eq!(tickets.decrypt_in(7, &changed), None, "{place}");
             assert_eq!(tickets.decrypt_in(7, &ticket[..place]), None, "{place}");
         }
-    }
-
-    #[test]
-    fn other_authorities_read_no_ticket() {
-        let root = |name: &str| {
-            let mut params = rcgen::CertificateParams::new([]).unwrap();
-            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-            params.distinguished_name.push(rcgen::DnType::CommonName, name);
-            let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-            let mut store = RootCertStore::empty();
-            store.add(made.der().clone()).unwrap();
-            store
-        };
-        let (secret, ours) = (TicketSecret::random().unwrap(), root("ours"));
-        let theirs = root("theirs");
-        let of = |clients| SharedTickets::new(&secret, clients);
-        let ticket = of(Some((ClientAuth::Request, &ours))).encrypt_in(7, b"a session").unwrap();
-        let reads = |clients| of(clients).decrypt_in(7, &ticket).is_some();
-        assert!(reads(Some((ClientAuth::Request, &ours))));
-        assert!(!reads(Some((ClientAuth::Require, &ours))), "it may be of a client without one");
-        assert!(!reads(Some((ClientAuth::Request, &theirs))) && !reads(None));
     }
 
     #[test]

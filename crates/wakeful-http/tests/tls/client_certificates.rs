@@ -107,11 +107,11 @@ fn a_session_does_not_outlive_the_certificate_of_its_client() {
         let answer = rest(&mut client)?;
         std::io::Result::Ok((answer, client.conn.handshake_kind().unwrap()))
     };
-    for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+    for _ in 0..2 {
         for (running, _, config) in &servers {
-            let (answer, of_client) = ask(running, config).unwrap();
+            let (answer, kind) = ask(running, config).unwrap();
             assert!(answer.ends_with(", of 1"), "{answer}");
-            assert_eq!(of_client, kind);
+            assert_eq!(kind, HandshakeKind::Full, "each is verified");
         }
     }
     // The last second of a certificate is part of its time.
@@ -121,7 +121,6 @@ fn a_session_does_not_outlive_the_certificate_of_its_client() {
     for (running, tls, config) in &servers {
         assert!(ask(running, config).is_err(), "it is served");
         until("it is counted", || tls.counts().failed() == 1);
-        assert_eq!(tls.counts().resumed(), 1);
     }
 }
 

@@ -194,8 +194,11 @@ pub(crate) fn listen_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<Owned
         let only_v6 = from.only_v6().map_err(explain_call_error("getsockopt"))?;
         to.set_only_v6(only_v6).map_err(explain_call_error("setsockopt"))?;
     }
-    // A system that does not know of the option has bound no socket to a device.
-    if let Ok(Some(device)) = from.device() {
+    // A system that does not know of the option has bound no socket to a device. In a VRF all
+    // sockets are bound from the start, and without CAP_NET_RAW it must not be done again.
+    if let Ok(Some(device)) = from.device()
+        && !matches!(to.device(), Ok(Some(bound)) if bound == device)
+    {
         to.bind_device(Some(&device)).map_err(explain_call_error("setsockopt"))?;
     }
     rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
