@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::limits::MinRate;
 
-/// For so many bytes that a client took, it may take nothing for a second more.
+/// A client that took this many bytes may take nothing for one second more.
 const A_SECOND: u64 = 64 * 1024;
 /// No client may take nothing for longer than this, beyond the window of the rate.
 const LONGEST: u64 = 60;

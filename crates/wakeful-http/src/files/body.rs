@@ -119,7 +119,7 @@ impl FileBody {
                 let (file, version) = (rest.file.clone(), rest.version);
                 Next::Reading(rest.jobs.run(move || {
                     let chunk = read_chunk(&file.file, range)?;
-                    // Behind the read, so that this holds for every chunk before it, too.
+                    // After the read, so that the check covers this chunk, too.
                     version.check(&file.file)?;
                     Ok(chunk)
                 }))

@@ -73,8 +73,8 @@ impl Bound {
         self.0.permits.try_take(count).map(Held)
     }
 
-    /// Takes `count`, or waits for that, where a loop runs for at most as long as `patience`. If
-    /// the future is dropped, it holds up nobody who waits behind it.
+    /// Takes `count`, or waits for that (on a loop, for at most `patience`). If the future is
+    /// dropped, those who waited behind it go on.
     pub async fn take(self, count: usize, patience: Duration) -> Option<Held> {
         if let Some(held) = self.try_take(count) {
             return Some(held);
