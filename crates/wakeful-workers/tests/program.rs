@@ -336,6 +336,15 @@ impl Running {
         }
     }
 
+    /// Has it start another master, and returns that one's process id.
+    fn upgrades(&mut self) -> u32 {
+        self.signal("USR2");
+        let successor = self.says("upgrading: process ");
+        let successor = successor.split(' ').next().unwrap().parse().unwrap();
+        self.seen.insert(successor);
+        successor
+    }
+
     fn addr(&mut self) -> String {
         let line = self.says("master listening on ");
         line.split(' ').next().unwrap().to_owned()
@@ -612,10 +621,7 @@ fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays(method: StartMet
     master.says("before it accepted: the old workers continue");
     assert!(asks(&addr).starts_with("SigBlk"));
     // The same in an upgrade.
-    master.signal("USR2");
-    let successor = master.says("upgrading: process ");
-    let successor: u32 = successor.split(' ').next().unwrap().parse().unwrap();
-    master.seen.insert(successor);
+    let successor = master.upgrades();
     // It has this one blocked from its first instruction on, and reads it later.
     signal(successor, "USR2");
     master.says("no upgrade: this process has not taken over yet");
@@ -664,10 +670,7 @@ fn a_second_signal_ends_the_workers_of_a_new_master_too(method: StartMethod) {
     let mut master = Running::start("serves early", method, Some(&slow));
     master.next_worker();
     fs::write(&slow, "").unwrap();
-    master.signal("USR2");
-    let successor = master.says("upgrading: process ");
-    let successor = successor.split(' ').next().unwrap().parse().unwrap();
-    master.seen.insert(successor);
+    let successor = master.upgrades();
     let worker = worker_that_starts(&mut master, successor, method);
     // It can neither accept nor end. But a TERM that it gets before it has stopped would end it.
     signal(worker, "STOP");
@@ -691,10 +694,7 @@ fn what_a_master_is_told_during_an_upgrade_reaches_the_new_one(method: StartMeth
         let mut master = Running::start("serves early", method, Some(&slow));
         master.next_worker();
         fs::write(&slow, "").unwrap();
-        master.signal("USR2");
-        let successor = master.says("upgrading: process ");
-        let successor = successor.split(' ').next().unwrap().parse().unwrap();
-        master.seen.insert(successor);
+        let successor = master.upgrades();
         master.signal(name);
         master.says(effect);
         master.says("the new master gets it too");

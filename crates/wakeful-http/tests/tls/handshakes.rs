@@ -9,8 +9,8 @@ use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
 use socket2::SockRef;
 use wakeful::LoopGroup;
-use wakeful_http::Refusal;
 use wakeful_http::tls::{ClientAuth, MinVersion, ServerTls, TicketSecret};
+use wakeful_http::{Refusal, Running};
 
 use crate::common::{addr, raw as plain, read_all, router, server, until};
 use crate::material::{Site, kept};
@@ -138,17 +138,20 @@ fn resuming(site: &Site) -> Arc<rustls::ClientConfig> {
     Arc::new(config)
 }
 
+/// How a connection of this client that asks once begins.
+fn kind_of(running: &Running, config: &Arc<rustls::ClientConfig>) -> HandshakeKind {
+    let mut client = connect_as(addr(running), config, "localhost");
+    ask(&mut client);
+    client.conn.handshake_kind().unwrap()
+}
+
 #[test]
 fn a_session_is_taken_up_again_also_behind_a_reload() {
     let site = Site::new();
     let tls = site.tls();
     let running = server().tls(tls.clone()).start(router()).unwrap();
     let config = resuming(&site);
-    let kind = || {
-        let mut client = connect_as(addr(&running), &config, "localhost");
-        ask(&mut client);
-        client.conn.handshake_kind().unwrap()
-    };
+    let kind = || kind_of(&running, &config);
     assert_eq!(kind(), HandshakeKind::Full);
     assert_eq!(kind(), HandshakeKind::Resumed);
     site.serve(&site.authority.issue("localhost"));
@@ -165,11 +168,7 @@ fn a_session_is_taken_up_by_another_server_that_has_the_same_secret_and_by_no_ot
         let tls = site.builder().ticket_secret(secret.clone()).build().unwrap();
         server().tls(tls).start(router()).unwrap()
     };
-    let kind = |running| {
-        let mut client = connect_as(addr(running), &config, "localhost");
-        ask(&mut client);
-        client.conn.handshake_kind().unwrap()
-    };
+    let kind = |running| kind_of(running, &config);
     let (secret, another) = (TicketSecret::random().unwrap(), TicketSecret::random().unwrap());
     let (one, sibling, stranger) = (start(&secret), start(&secret), start(&another));
     assert_eq!(kind(&one), HandshakeKind::Full);
@@ -188,11 +187,7 @@ fn no_session_is_taken_up_where_clients_are_asked_for_certificates() {
         let tls = tls.build().unwrap();
         let running = server().tls(tls.clone()).start(router()).unwrap();
         let config = resuming(&site);
-        let kind = || {
-            let mut client = connect_as(addr(&running), &config, "localhost");
-            ask(&mut client);
-            client.conn.handshake_kind().unwrap()
-        };
+        let kind = || kind_of(&running, &config);
         assert_eq!((kind(), kind()), (HandshakeKind::Full, HandshakeKind::Full));
         tls.reload().unwrap();
         assert_eq!(kind(), HandshakeKind::Full);
