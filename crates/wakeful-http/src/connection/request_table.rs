@@ -25,6 +25,8 @@ pub(crate) struct RequestTable {
     names: RequestNames,
     /// The request that the service was last called with, until its stream's task is spawned.
     called: Cell<Option<Key>>,
+    /// The request that may use what is kept for the connection. Others in flight are further ones.
+    first: Cell<Option<Key>>,
     /// With HTTP/2: how many upgraded streams are open.
     tunnels: Cell<usize>,
     /// With HTTP/2: whether the connection is gone.
@@ -43,6 +45,7 @@ impl RequestTable {
             requests: RefCell::new(requests),
             names: RequestNames::default(),
             called: Cell::new(None),
+            first: Cell::new(None),
             tunnels: Cell::new(0),
             is_gone: Cell::new(false),
         }
@@ -54,6 +57,10 @@ impl RequestTable {
         let place = self.requests.borrow_mut().insert(request);
         let key = Key { place, number };
         self.called.set(Some(key));
+        // An upgraded stream goes on using what is kept for the connection.
+        if self.first.get().is_none() && self.tunnels.get() == 0 {
+            self.first.set(Some(key));
+        }
         self.names.set(place, method, uri);
         key
     }
@@ -61,7 +68,16 @@ impl RequestTable {
     /// Returns the refusal that cut its response off, if nothing has counted that yet.
     pub(crate) fn remove(&self, key: Key) -> Option<Refusal> {
         let request = self.requests.borrow_mut().try_remove(key.place);
+        if !self.is_further(key) {
+            self.first.set(None);
+        }
         request.as_ref().and_then(Request::uncounted)
+    }
+
+    /// Returns whether another request of the connection came before, and is still in flight.
+    #[inline]
+    pub(crate) fn is_further(&self, key: Key) -> bool {
+        self.first.get() != Some(key)
     }
 
     /// Calls `use_it` with a request that is in flight.

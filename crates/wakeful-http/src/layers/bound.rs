@@ -1,5 +1,9 @@
 //! A bound of what requests have open at a time, on all loops together: files, or connections to
 //! backends. Beyond it requests wait, in the order of their arrival.
+//!
+//! The first request of a connection may use all of it. The further ones that HTTP/2 clients have
+//! in flight meanwhile may use half of it together. So a few clients with many requests do not lock
+//! out all others.
 
 use std::fmt;
 use std::pin::pin;
@@ -11,6 +15,7 @@ use wakeful::LoopHandle;
 
 use super::permits::{Acquire, Permit, Permits};
 use crate::in_time::in_time;
+use crate::peer::is_further_request;
 
 /// When a request comes to wait, it is asked whether more may be open by now, if this time has
 /// passed since it was asked last.
@@ -27,6 +32,9 @@ pub struct Bound(Arc<Shared>);
 
 struct Shared {
     permits: Arc<Permits>,
+    /// A further request needs these in addition.
+    further: Arc<Permits>,
+    least: usize,
     /// Says how much may be open now.
     most: Box<dyn Fn() -> usize + Send + Sync>,
     /// How much may be open, as far as is known.
@@ -44,12 +52,19 @@ impl fmt::Debug for Shared {
 
 /// The right to have something open. It ends when it is dropped, on any thread.
 #[derive(Debug)]
-pub struct Held(Permit);
+pub struct Held {
+    permit: Permit,
+    /// `None`: this is no further request.
+    further: Option<Permit>,
+}
 
 impl Held {
     /// Gives back all but `count`.
     pub fn keep(&mut self, count: usize) {
-        self.0.keep(count);
+        self.permit.keep(count);
+        if let Some(further) = &mut self.further {
+            further.keep(count);
+        }
     }
 }
 
@@ -60,6 +75,8 @@ impl Bound {
         let known = most().clamp(least, MANY);
         Self(Arc::new(Shared {
             permits: Arc::new(Permits::new(known)),
+            further: Arc::new(Permits::new(for_further(known, least))),
+            least,
             most: Box::new(most),
             known: AtomicUsize::new(known),
             epoch: Instant::now(),
@@ -70,7 +87,11 @@ impl Bound {
     /// Takes `count`, if there is room, and nobody waits.
     #[must_use]
     pub fn try_take(&self, count: usize) -> Option<Held> {
-        self.0.permits.try_take(count).map(Held)
+        let further = match is_further_request() {
+            true => Some(self.0.further.try_take(count)?),
+            false => None,
+        };
+        Some(Held { permit: self.0.permits.try_take(count)?, further })
     }
 
     /// Takes `count`, or waits for that (on a loop, for at most `patience`). If the future is
@@ -80,14 +101,26 @@ impl Bound {
             return Some(held);
         }
         self.0.look_again();
-        let acquire = pin!(Acquire::several(self.0.permits.clone(), count));
+        let is_further = is_further_request();
+        let taking = pin!(async {
+            let further = match is_further {
+                true => Some(Acquire::several(self.0.further.clone(), count).await),
+                false => None,
+            };
+            let permit = Acquire::several(self.0.permits.clone(), count).await;
+            Held { permit, further }
+        });
         // Without a loop there are no timers.
-        let permit = match LoopHandle::try_current() {
-            Ok(_) => in_time(patience, acquire).await.ok()?,
-            Err(_) => acquire.await,
-        };
-        Some(Held(permit))
+        match LoopHandle::try_current() {
+            Ok(_) => in_time(patience, taking).await.ok(),
+            Err(_) => Some(taking.await),
+        }
     }
+}
+
+/// How much of `most` further requests may use.
+fn for_further(most: usize, least: usize) -> usize {
+    (most / 2).max(least)
 }
 
 impl Shared {
@@ -103,9 +136,11 @@ impl Shared {
             return;
         }
         let most = (self.most)().min(MANY);
-        let more = most.saturating_sub(self.known.fetch_max(most, Ordering::Relaxed));
-        if more > 0 {
-            self.permits.add(more);
+        let before = self.known.fetch_max(most, Ordering::Relaxed);
+        if most > before {
+            self.permits.add(most - before);
+            let for_further = |most| for_further(most, self.least);
+            self.further.add(for_further(most) - for_further(before));
         }
     }
 }

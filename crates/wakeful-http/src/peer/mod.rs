@@ -20,6 +20,7 @@ pub use self::extract::{NoClientCertificate, NoPeer};
 
 thread_local! {
     static CURRENT: Cell<Option<Peer>> = const { Cell::new(None) };
+    static IS_FURTHER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The sender of a request, and how its connection is protected.
@@ -84,23 +85,33 @@ impl Peer {
     }
 }
 
-/// Sets the peer for which code on this thread runs, until the result is dropped. If a server runs
-/// within a handler of another one, the outer peer is restored afterwards, even after a panic.
+/// Returns whether code on this thread runs for a further request of its connection: another one
+/// that came before is still in flight.
+pub(crate) fn is_further_request() -> bool {
+    IS_FURTHER.get()
+}
+
+/// Sets the peer for which code on this thread runs, and whether this is a further request of its
+/// connection, until the result is dropped. If a server runs within a handler of another one, what
+/// was set before is restored afterwards, even after a panic.
 #[inline]
-pub(crate) fn enter(peer: Peer) -> Entered {
-    Entered { before: CURRENT.replace(Some(peer)) }
+pub(crate) fn enter(peer: Peer, is_further: bool) -> Entered {
+    let before = CURRENT.replace(Some(peer));
+    Entered { before, was_further: IS_FURTHER.replace(is_further) }
 }
 
 /// See [`enter`].
 #[must_use]
 pub(crate) struct Entered {
     before: Option<Peer>,
+    was_further: bool,
 }
 
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
         CURRENT.set(self.before);
+        IS_FURTHER.set(self.was_further);
     }
 }
 
@@ -114,15 +125,15 @@ mod tests {
     fn the_peer_before_comes_back_after_a_panic_too() {
         let (first, second) = (Peer::new(PeerAddr::Unix), Peer::new(PeerAddr::Unix).over_tls(None));
         assert_eq!(Peer::current(), None);
-        let entered = enter(first);
+        let entered = enter(first, true);
         let panicked = catch_unwind(|| {
-            let _entered = enter(second);
-            assert_eq!(Peer::current(), Some(second));
+            let _entered = enter(second, false);
+            assert_eq!((Peer::current(), is_further_request()), (Some(second), false));
             panic!("on purpose");
         });
         assert!(panicked.is_err());
-        assert_eq!(Peer::current(), Some(first));
+        assert_eq!((Peer::current(), is_further_request()), (Some(first), true));
         drop(entered);
-        assert_eq!(Peer::current(), None);
+        assert_eq!((Peer::current(), is_further_request()), (None, false));
     }
 }

@@ -62,6 +62,11 @@ impl InFlight {
         self.with(Request::responds);
     }
 
+    /// Whether its connection has another request in flight that came before.
+    pub(crate) fn is_further(&self) -> bool {
+        self.connection.requests().is_further(self.key)
+    }
+
     pub(crate) fn connection(&self) -> &ConnectionState {
         &self.connection
     }

@@ -222,7 +222,8 @@ where
             }
             StateProjection::Called { .. } | StateProjection::Serving { .. } => {
                 let in_flight = this.in_flight.as_ref();
-                let _peer = in_flight.map(|it| peer::enter(it.connection().peer()));
+                let _peer =
+                    in_flight.map(|it| peer::enter(it.connection().peer(), it.is_further()));
                 in_flight.inspect(|it| it.working());
                 kept_panic::keep(|| this.state.as_mut().poll(cx)).unwrap_or_else(|| {
                     // The service's future may panic in its drop, too.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,7 +16,7 @@ use tower_service::Service;
 use wakeful_http::files::{FileBody, ResponseFuture, ServeDir, ServeFile};
 use wakeful_http::{Limits, MinRate, Refusal};
 
-use crate::common::{self, GUARD, raw, read_all, server};
+use crate::common::{self, GUARD, http1_client, http2_client, raw, read_all, request, server};
 
 /// One request at a time: it may open three.
 const FEWEST: usize = 3;
@@ -154,6 +155,44 @@ fn a_client_that_reads_nothing_locks_others_out_only_until_it_is_too_slow() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("short"), "{answer}");
     assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 1);
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+/// Asks for `path` with `requests` requests at once. Returns what holds their responses, which
+/// nobody reads.
+async fn asks_without_reading(addr: SocketAddr, path: &str, requests: usize) -> impl Sized + use<> {
+    let mut sender = http2_client(addr).await;
+    let asked: Vec<_> = (0..requests)
+        .map(|_| wakeful::spawn(sender.send_request(request("GET", path, ""))))
+        .collect();
+    // Requests are handled in their order, and this one opens no file.
+    let last = sender.send_request(request("POST", path, "")).await.unwrap();
+    assert_eq!(last.status(), StatusCode::METHOD_NOT_ALLOWED);
+    (sender, asked)
+}
+
+#[test]
+fn clients_with_many_requests_that_read_nothing_do_not_lock_others_out() {
+    const MOST: usize = 20;
+    let tree = tree();
+    File::create(tree.path().join("endless")).unwrap().set_len(1 << 30).unwrap();
+    let files = ServeDir::new(tree.path()).unwrap().max_open_files(MOST);
+    let running = server().limits(Limits::new().min_rate(None)).start(files).unwrap();
+    let addr = common::addr(&running);
+    wakeful::block_on(async {
+        let _one = asks_without_reading(addr, "/endless", MOST).await;
+        let _two = asks_without_reading(addr, "/endless", MOST).await;
+        let mut of_http2 = http2_client(addr).await;
+        for _ in 0..3 {
+            let response = of_http2.send_request(request("GET", "/short", "")).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, "short");
+        }
+        let mut of_http1 = http1_client(addr).await;
+        let response = of_http1.send_request(request("GET", "/short", "")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    });
+    running.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]
