@@ -171,7 +171,12 @@ impl Balancer {
 
     /// Only one thread at a time may call this.
     fn follow_turn(&self, turn: &OurTurn) {
-        if self.is_to_step_back.swap(false, Ordering::SeqCst) && turn.may_step_back() {
+        if self.full.load(Ordering::SeqCst) > 0 && turn.accepts() {
+            // A loop ran full while another thread said that there is room.
+            turn.is_full();
+            // By now it may have room again.
+            self.see_whether_there_is_room(turn);
+        } else if self.is_to_step_back.swap(false, Ordering::SeqCst) && turn.may_step_back() {
             self.set_all_inside(self.shares.len(), false);
             // The kernel may just have woken this process for a connection. A sibling that stays in
             // the list takes it.
@@ -198,10 +203,16 @@ impl Balancer {
                 // sibling in the list takes the connection.
                 turn.ring_one_inside();
             }
-        } else if turn.is_out() {
-            // Takes the loops out again, in case one has come in meanwhile.
+        } else if turn.is_out() && self.is_any_inside() {
+            // One has come in meanwhile.
             self.set_all_inside(self.shares.len(), false);
+            turn.ring_one_inside();
         }
+    }
+
+    fn is_any_inside(&self) -> bool {
+        let is_inside = |share: &Share| share.listeners().any(|listener| share.is_inside(listener));
+        self.shares.iter().any(|share| is_inside(share))
     }
 
     fn is_shut_out(&self) -> bool {
@@ -220,7 +231,7 @@ impl Balancer {
     /// dropped, so that siblings accept. `None`: this process has no siblings.
     pub(crate) fn full(self: &Arc<Self>) -> Option<Full> {
         let turn = self.board.turn()?;
-        if self.full.fetch_add(1, Ordering::AcqRel) == 0 {
+        if self.full.fetch_add(1, Ordering::SeqCst) == 0 {
             turn.is_full();
         }
         Some(Full(self.clone()))
@@ -349,10 +360,32 @@ impl Balancer {
             if is_full(number) || self.load(number, now) > most {
                 let dispensable = |listener: &usize| self.is_dispensable(number, *listener);
                 let listeners = self.shares[number].listeners().filter(dispensable);
-                listeners.for_each(|listener| self.step_back_from(number, listener));
+                listeners.for_each(|listener| self.take_out(number, listener, me));
             }
         }
-        (active..self.shares.len()).for_each(|number| self.step_back(number));
+        for number in active..self.shares.len() {
+            let listeners = self.shares[number].listeners();
+            listeners.for_each(|listener| self.take_out(number, listener, me));
+        }
+    }
+
+    /// Takes a loop out of a listener's list. `me` is the loop of this thread. Another loop may be
+    /// asleep, and the kernel may just have woken it for a connection, and no other loop: then it
+    /// finds nothing when it runs. So a loop that stays is told of the connection.
+    fn take_out(&self, number: usize, listener: usize, me: Option<usize>) {
+        if self.step_back_from(number, listener) && me != Some(number) {
+            self.tell_one_inside(listener);
+        }
+    }
+
+    /// Has the kernel tell a loop in this listener's list again of a waiting connection.
+    fn tell_one_inside(&self, listener: usize) {
+        let inside =
+            || (0..self.shares.len()).filter(|number| self.shares[*number].is_in_list(listener));
+        let asleep = inside().find(|number| self.loops[*number].queue().is_asleep());
+        if let Some(number) = asleep.or_else(|| inside().next()) {
+            self.go_to_the_end(number, listener);
+        }
     }
 
     /// A loop that is stuck in its turn may have been woken for a connection. Another loop takes
@@ -408,28 +441,31 @@ impl Balancer {
             .any(|other| self.loops[other].queue().is_asleep())
     }
 
-    /// Takes a loop out of the lists of all listeners.
+    /// Takes the loop of this thread out of the lists of all listeners.
     fn step_back(&self, number: usize) {
         for listener in self.shares[number].listeners() {
-            self.step_back_from(number, listener);
+            let _ = self.step_back_from(number, listener);
         }
     }
 
-    fn step_back_from(&self, number: usize, listener: usize) {
+    /// Takes a loop out of a listener's list, unless nobody else is in it. Returns whether it did.
+    fn step_back_from(&self, number: usize, listener: usize) -> bool {
         let share = &self.shares[number];
         if !share.is_inside(listener) {
-            return;
+            return false;
         }
         // This check is cheap, and saves system calls: the step back would have to be undone.
         if !self.is_anybody_else_at(number, listener) {
-            return;
+            return false;
         }
         self.set_inside(number, listener, false);
         // Two loops that step back at the same time must not both rely on each other. No loop may
         // rely on one that ends.
-        if !self.is_anybody_else_at(number, listener) {
+        let may = self.is_anybody_else_at(number, listener);
+        if !may {
             self.set_inside(number, listener, true);
         }
+        may
     }
 
     /// Is another loop, active or not, in this listener's list?

@@ -105,7 +105,11 @@ impl Membership {
         if self.wanted.swap(wanted, Ordering::AcqRel) == wanted {
             return Ok(());
         }
-        self.see_to_it().inspect_err(|_| self.wanted.store(false, Ordering::Release))
+        self.see_to_it().inspect_err(|_| {
+            self.wanted.store(false, Ordering::Release);
+            // Another thread may have let the loop in meanwhile.
+            let _ = self.see_to_it();
+        })
     }
 
     #[inline]

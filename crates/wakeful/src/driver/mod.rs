@@ -414,6 +414,14 @@ impl Driver {
         self.slots.borrow().len()
     }
 
+    /// How many descriptors may be ready in the kernel's list at a time: those that are registered,
+    /// and the loop's own.
+    pub(crate) fn most_ready(&self) -> usize {
+        // The bell, the timer, the alarm, the question, and the epoll of high-priority sockets.
+        const OWN: usize = 5;
+        self.registered() + OWN
+    }
+
     /// Ends the driver with its loop. From now on an operation that would have to wait fails
     /// instead. Present waiters are woken, so that they see this.
     pub(crate) fn end(&self) {

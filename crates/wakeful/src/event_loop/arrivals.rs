@@ -30,8 +30,8 @@ pub(super) enum Brought {
     /// A full batch: more may be ready.
     Batch {
         events: usize,
-        /// The number of descriptors that can be ready at a time.
-        registered: usize,
+        /// How many events there can be at a time.
+        most: usize,
     },
 }
 
@@ -90,8 +90,8 @@ impl Arrivals {
             _ => before,
         };
         self.asked_until.set(asked.max(self.asked_until.get()));
-        let seen = if let Brought::Batch { events, registered } = brought {
-            self.after_batch(before, events, registered)
+        let seen = if let Brought::Batch { events, most } = brought {
+            self.after_batch(before, events, most)
         } else {
             self.rest.set(None);
             Some(asked)
@@ -104,13 +104,8 @@ impl Arrivals {
     /// Handles a full batch. Returns the moment up to which everything is fetched, if that is
     /// known.
     #[cold]
-    fn after_batch(
-        &self,
-        before: TimerTime,
-        events: usize,
-        registered: usize,
-    ) -> Option<TimerTime> {
-        let rest = self.rest.get().unwrap_or(Rest { since: before, left: registered });
+    fn after_batch(&self, before: TimerTime, events: usize, most: usize) -> Option<TimerTime> {
+        let rest = self.rest.get().unwrap_or(Rest { since: before, left: most });
         let left = rest.left.saturating_sub(events);
         self.rest.set((left > 0).then_some(Rest { left, ..rest }));
         (left == 0).then_some(rest.since)
@@ -152,7 +147,7 @@ mod tests {
     #[test]
     fn full_batches_count_once_all_that_was_ready_is_fetched() {
         let arrivals = Arrivals::default();
-        let batch = Brought::Batch { events: 10, registered: 25 };
+        let batch = Brought::Batch { events: 10, most: 25 };
         for now in 1..=2 {
             arrivals.read(at(now));
             arrivals.asked(Timeout::Zero, batch);

@@ -361,7 +361,8 @@ impl Inner {
         self.counters.waits.add(1);
         let events = self.driver.wait(timeout)?;
         let brought = if events >= self.driver.batch() {
-            Brought::Batch { events, registered: self.driver.registered() }
+            // There may be events of high-priority sockets before a batch.
+            Brought::Batch { events: self.driver.batch(), most: self.driver.most_ready() }
         } else if events > 0 {
             Brought::All
         } else if self.driver.was_interrupted() {

@@ -95,8 +95,8 @@ mod counter {
     /// How long the two clocks are compared, in nanoseconds.
     const COMPARED: u64 = 100_000;
 
-    /// Does the counter run at one rate, whatever the CPU's frequency and sleep states, and may
-    /// this process read it?
+    /// Does the counter run at one rate, whatever the CPU's frequency and sleep states, has it one
+    /// value on all CPUs, and may this process read it?
     #[allow(unused_unsafe, reason = "`__cpuid` is safe since Rust 1.93")]
     pub(super) fn is_steady() -> bool {
         // SAFETY: every x86-64 has the instruction.
@@ -106,7 +106,14 @@ mod counter {
         // SAFETY: the kernel writes an int, or says that it did not. (A process whose reads are
         // trapped may still ask.)
         unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
-        invariant && mode == libc::PR_TSC_ENABLE
+        invariant && mode == libc::PR_TSC_ENABLE && !kernel_gave_it_up()
+    }
+
+    /// Has the kernel found that the counters of the CPUs differ? Unknown where there is no /sys.
+    fn kernel_gave_it_up() -> bool {
+        let path = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+        let left = std::fs::read_to_string(path);
+        left.is_ok_and(|left| !left.split_whitespace().any(|one| one == "tsc"))
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use rustix::process::{Pid, getpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::limits::explain_call;
@@ -14,7 +15,17 @@ use super::thread_edges::{Edge, Ends};
 
 /// The CPUs of this thread's affinity mask.
 pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None).map_err(explain_call("sched_getaffinity"))?;
+    cpus_of(None)
+}
+
+/// The CPUs of the main thread's affinity mask: those of the process, unless the program has pinned
+/// that thread.
+pub(crate) fn cpus_of_main_thread() -> io::Result<Vec<usize>> {
+    cpus_of(Some(getpid()))
+}
+
+fn cpus_of(thread: Option<Pid>) -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(thread).map_err(explain_call("sched_getaffinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 

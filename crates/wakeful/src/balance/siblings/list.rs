@@ -1,7 +1,7 @@
 //! Which workers are in the kernel's list, which should be, and how that changes without a lock.
 //!
-//! A worker's state is one word. Only the worker itself changes it, except that the master frees
-//! the place of a dead worker. All accesses are sequentially consistent.
+//! A worker's state is one word. Only the worker itself changes it, by several threads, except that
+//! the master frees the place of a dead worker, and pauses the place of a stopped one. All accesses are sequentially consistent.
 //!
 //! # Somebody is in the list
 //! A worker that goes out first writes that it is out, and then looks for another worker that is
@@ -43,7 +43,7 @@ impl State {
     /// The worker has no room for another connection. It accepts again when it has.
     pub(super) const FULL: Self = Self(6);
 
-    fn accepts(self) -> bool {
+    pub(super) fn accepts(self) -> bool {
         self == Self::OUT || self == Self::IN
     }
 }
@@ -109,13 +109,13 @@ pub(super) trait List {
     /// Notes that the worker at `place` goes out, unless it is its turn or nobody else is in.
     /// Returns whether it may.
     fn may_go_out(&self, place: usize) -> bool {
-        if self.state(place) != State::IN {
+        // Another loop of this worker may run full meanwhile, or the worker may end.
+        if !self.change_state(place, State::IN, State::OUT) {
             return false;
         }
-        self.set_state(place, State::OUT);
         let may = self.are_in().next().is_some() && !self.is_turn_of(place);
         if !may {
-            self.set_state(place, State::IN);
+            self.change_state(place, State::OUT, State::IN);
         }
         may
     }
@@ -145,8 +145,12 @@ pub(super) trait List {
     /// Notes that the worker at `place` would accept, but does not for now. The state of a worker
     /// that does not accept anyway is left as it is.
     fn pauses(&self, place: usize, state: State) {
-        for accepts in [State::IN, State::OUT] {
-            self.change_state(place, accepts, state);
+        // Another loop of this worker may change `OUT` to `IN`, or back, meanwhile.
+        loop {
+            let before = self.state(place);
+            if !before.accepts() || self.change_state(place, before, state) {
+                break;
+            }
         }
         self.others_take_over();
     }

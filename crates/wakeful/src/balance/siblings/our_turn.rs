@@ -120,6 +120,11 @@ impl OurTurn {
         }
     }
 
+    /// Does this worker accept, whether it is in the kernel's list or not?
+    pub(crate) fn accepts(&self) -> bool {
+        self.page().state(self.sibling.place).accepts()
+    }
+
     pub(crate) fn is_out(&self) -> bool {
         self.page().state(self.sibling.place) == State::OUT
     }

@@ -22,7 +22,9 @@ use super::job::Run;
 use super::try_again;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::thread::{allowed_cpus, end_in_child, pin_to, start_thread, without_signals};
+use crate::sys::thread::{
+    cpus_of_main_thread, end_in_child, pin_to, start_thread, without_signals,
+};
 
 /// How long a thread idles before it ends, if another one idles too.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
@@ -173,7 +175,7 @@ impl Pool {
     fn new(process: Process, start: fn(&'static Pool) -> io::Result<()>) -> Self {
         Self {
             process,
-            cpus: allowed_cpus().unwrap_or_default(),
+            cpus: cpus_of_main_thread().unwrap_or_default(),
             max_threads: max_threads(),
             start,
             has_thread: AtomicBool::new(false),

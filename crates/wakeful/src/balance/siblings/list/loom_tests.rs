@@ -133,3 +133,25 @@ fn loom_one_steps_back_while_the_only_other_one_dies() {
         ],
     );
 }
+
+/// Two loops of the worker at place 1: one runs full, while the other one looks whose turn it is.
+fn full_while_it_looks(states: [State; 3]) {
+    loom::model(move || {
+        let model = Model::new(states);
+        let looking = model.clone();
+        let looks = thread::spawn(move || looking.looks(1));
+        model.pauses(1, State::FULL);
+        looks.join().unwrap();
+        assert_eq!(model.state(1), State::FULL);
+    });
+}
+
+#[test]
+fn loom_one_runs_full_while_it_goes_out() {
+    full_while_it_looks([State::IN, State::IN, State::FREE]);
+}
+
+#[test]
+fn loom_one_runs_full_while_it_comes_in() {
+    full_while_it_looks([State::FULL, State::OUT, State::FREE]);
+}
