@@ -5,6 +5,9 @@
 //! before it saw the Close are read, and delivered or dropped: a connection that is closed with
 //! unread bytes is reset, and a reset may overtake the Close.
 //!
+//! A Close that the handler sends itself limits the time of the reading, too. The handler may have
+//! sent it by another half than the one that reads, so it wakes the reader.
+//!
 //! After the client's Close it only sends what waits. The next read of tungstenite would end the
 //! connection, whether or not everything is sent. From then on tungstenite's flush writes to the
 //! connection below, but does not flush it, and TLS keeps what is written until it is flushed.
@@ -108,10 +111,15 @@ impl Connection {
     /// caller must continue to call `recv`, and the time for that is limited from now on at the
     /// latest.
     pub(super) fn is_closing(&mut self) -> bool {
+        self.limit_close();
+        matches!(self.phase, Phase::Closing(_) | Phase::Answering(_) | Phase::Discarding(..))
+    }
+
+    /// If the handler has queued a Close itself, the client's must come within the time for it.
+    fn limit_close(&mut self) {
         if self.has_close && matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
         }
-        matches!(self.phase, Phase::Closing(_) | Phase::Answering(_) | Phase::Discarding(..))
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -135,6 +143,7 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Message, Error>>> {
+        self.limit_close();
         loop {
             match &mut self.phase {
                 Phase::Open(begins) => {
@@ -235,7 +244,12 @@ impl Connection {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
         let Self { reader, inner, .. } = self;
-        reader.with(cx, |cx| Pin::new(inner).poll_next(cx))
+        let polled = reader.with(cx, |cx| Pin::new(inner).poll_next(cx));
+        if polled.is_pending() {
+            // For `queued_close`.
+            self.flushers.with_reader(cx);
+        }
+        polled
     }
 
     /// Reads and discards data, until the client closes or the time is up.
@@ -267,8 +281,17 @@ impl Connection {
     pub(super) fn start_send(&mut self, message: Message) -> Result<(), Error> {
         let is_close = matches!(message, Message::Close(_));
         let started = Pin::new(&mut self.inner).start_send(message);
-        self.has_close |= is_close && started.is_ok();
+        if is_close && started.is_ok() {
+            self.queued_close();
+        }
         started
+    }
+
+    /// The reader is woken, because its time is limited from now on.
+    fn queued_close(&mut self) {
+        if !std::mem::replace(&mut self.has_close, true) {
+            self.flushers.wake_reader();
+        }
     }
 
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -284,7 +307,7 @@ impl Connection {
         if matches!(self.phase, Phase::Answering(_)) {
             return self.poll_flush(cx);
         }
-        self.has_close = true;
+        self.queued_close();
         Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx))
     }
 }
