@@ -8,6 +8,8 @@
 //! A Close that the handler sends itself limits the time of the reading, too. The handler may have
 //! sent it by another half than the one that reads, so it wakes the reader.
 //!
+//! At the end nothing waits for room any more: a half that writes is woken, and fails.
+//!
 //! After the client's Close it only sends what waits. The next read of tungstenite would end the
 //! connection, whether or not everything is sent. From then on tungstenite's flush writes to the
 //! connection below, but does not flush it, and TLS keeps what is written until it is flushed.
@@ -160,7 +162,7 @@ impl Connection {
                 }
                 Phase::Closing(until) => {
                     if Pin::new(until).poll(cx).is_ready() {
-                        self.phase = Phase::Ended;
+                        self.end();
                         continue;
                     }
                     let mut cx = self.flushers.with_reader(cx);
@@ -171,15 +173,11 @@ impl Connection {
                         let mut cx = self.flushers.with_reader(cx);
                         let _ = ready!(poll_flush_all(&mut self.inner, &mut cx));
                     }
-                    self.phase = Phase::Ended;
+                    self.end();
                 }
                 Phase::Discarding(..) => {
                     ready!(self.poll_discard(cx));
-                    let Phase::Discarding(_, error) =
-                        std::mem::replace(&mut self.phase, Phase::Ended)
-                    else {
-                        continue;
-                    };
+                    let Phase::Discarding(_, error) = self.end() else { continue };
                     return Poll::Ready(error.map(Err));
                 }
                 // This uses up budget, because code that polls again and again always gets an
@@ -198,7 +196,7 @@ impl Connection {
                         continue;
                     }
                     None => {
-                        self.phase = Phase::Ended;
+                        self.end();
                         Poll::Ready(Some(Err(error)))
                     }
                 },
@@ -211,7 +209,7 @@ impl Connection {
                     Poll::Ready(Some(Ok(message)))
                 }
                 None => {
-                    self.phase = Phase::Ended;
+                    self.end();
                     Poll::Ready(None)
                 }
             };
@@ -222,13 +220,19 @@ impl Connection {
     /// next read, and a handler may not read again.
     fn answer(&mut self, cx: &mut Context<'_>) {
         let flushed = poll_flush_all(&mut self.inner, &mut self.flushers.with_reader(cx));
-        let last = std::mem::replace(&mut self.phase, Phase::Ended);
+        let last = self.end();
         if flushed.is_pending() {
             self.phase = Phase::Answering(match last {
                 Phase::Closing(until) => until,
                 _ => Deadline::after(CLOSE_WAIT),
             });
         }
+    }
+
+    /// Ends the connection, and returns its last phase. A half that waits for room is woken.
+    fn end(&mut self) -> Phase {
+        self.flushers.wake_writer();
+        std::mem::replace(&mut self.phase, Phase::Ended)
     }
 
     /// Pending while too many pongs wait. If a flush fails, the read after it reports that.
@@ -275,7 +279,16 @@ impl Connection {
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         // This uses up budget, because after the end it fails at once each time.
         ready!(pin!(consume_budget()).poll(cx));
-        Pin::new(&mut self.inner).poll_ready(&mut self.flushers.with_writer(cx))
+        let ready = Pin::new(&mut self.inner).poll_ready(&mut self.flushers.with_writer(cx));
+        self.unless_ended(ready)
+    }
+
+    /// What waits for room at the end fails: the reader may have given up a client that makes none.
+    fn unless_ended(&self, sent: Poll<Result<(), Error>>) -> Poll<Result<(), Error>> {
+        if sent.is_pending() && self.has_ended() {
+            return Poll::Ready(Err(Error::ConnectionClosed));
+        }
+        sent
     }
 
     pub(super) fn start_send(&mut self, message: Message) -> Result<(), Error> {
@@ -299,7 +312,8 @@ impl Connection {
         if matches!(self.phase, Phase::Answering(_)) {
             return poll_flush_all(&mut self.inner, &mut cx);
         }
-        Pin::new(&mut self.inner).poll_flush(&mut cx)
+        let flushed = Pin::new(&mut self.inner).poll_flush(&mut cx);
+        self.unless_ended(flushed)
     }
 
     /// Sends a Close, without waiting for the client's.
@@ -308,7 +322,8 @@ impl Connection {
             return self.poll_flush(cx);
         }
         self.queued_close();
-        Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx))
+        let closed = Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx));
+        self.unless_ended(closed)
     }
 }
 

@@ -47,6 +47,10 @@ impl Flushers {
     pub(super) fn wake_reader(&self) {
         self.both.reader.take().into_iter().for_each(foreign_code::wake);
     }
+
+    pub(super) fn wake_writer(&self) {
+        self.both.writer.take().into_iter().for_each(foreign_code::wake);
+    }
 }
 
 impl Wake for Both {

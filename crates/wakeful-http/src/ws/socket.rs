@@ -85,7 +85,8 @@ impl WebSocket {
     ///
     /// # Errors
     /// The connection is broken, or one of the two sides has already closed (for example, the
-    /// server because it drains).
+    /// server because it drains). If another half reads, and gives up a client that makes no room
+    /// for a Close or does not answer one, this fails, too.
     ///
     /// # Cancel safety
     /// Not cancel-safe: if the future is dropped, the message may be sent nevertheless.

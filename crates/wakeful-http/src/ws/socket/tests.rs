@@ -321,6 +321,57 @@ async fn full_and_closed() -> (UnixStream, WebSocket) {
     (client, socket)
 }
 
+/// What a half may wait for that sends to a client that reads nothing.
+#[derive(Debug, Clone, Copy)]
+enum Sends {
+    Messages,
+    Flush,
+    Close,
+}
+
+/// Expects that both halves of this socket end, the one that waits for room, too.
+async fn assert_halves_end(socket: WebSocket, sends: Sends) {
+    let (mut sink, mut stream) = socket.split();
+    let writes = wakeful::spawn(async move {
+        match sends {
+            Sends::Messages => loop {
+                sink.send(Message::binary(vec![7; 1 << 16])).await?;
+            },
+            Sends::Flush => sink.flush().await,
+            Sends::Close => sink.close().await,
+        }
+    });
+    let reads =
+        wakeful::spawn(async move { while stream.next().await.is_some_and(|it| it.is_ok()) {} });
+    timeout(LONG, reads).await.expect("the reader ends").unwrap();
+    let written: Result<(), Error> = timeout(LONG, writes).await.expect("the writer ends").unwrap();
+    assert!(matches!(written, Err(Error::ConnectionClosed)), "{sends:?}: {written:?}");
+}
+
+#[test]
+fn a_half_that_waits_for_room_ends_when_the_other_half_gives_its_client_up() {
+    wakeful::block_on(async {
+        pause();
+        for sends in [Sends::Messages, Sends::Flush, Sends::Close] {
+            // The server's Close is not answered.
+            let (client, mut socket) = pair().await;
+            fill(&mut socket).await;
+            socket.connection().begin_to_close(CloseCode::Away, "");
+            assert_halves_end(socket, sends).await;
+            drop(client);
+
+            // There is no room for the answer to the client's Close, or to a frame of no kind.
+            for last in [CLOSE, &[0xff, 0x80, 0, 0, 0, 0]] {
+                let (mut client, mut socket) = pair().await;
+                fill(&mut socket).await;
+                client.write_all(last).await.unwrap();
+                assert_halves_end(socket, sends).await;
+                drop(client);
+            }
+        }
+    });
+}
+
 /// Expects the messages of [`fill`], each of them whole, and then this Close. The client begins to
 /// read only after a while.
 async fn assert_is_answered(mut client: UnixStream, close: &[u8]) {
