@@ -74,8 +74,8 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, copy).await.map_err(|failed| failed.error)
     }
 
-    /// Sends `request` like [`send`](Self::send), for callers that can ask another server: if no
-    /// server acted on the request, the error contains it.
+    /// Sends `request` like [`send`](Self::send), for callers that can ask another server: if
+    /// [it could be sent again](super#what-is-sent-again), the error contains it.
     ///
     /// `copy` returns a copy of the body for a retry, or `None` if the body cannot be copied. It is
     /// not needed for a body that is empty from the start.
@@ -188,8 +188,9 @@ impl<B: OutgoingBody> Host<B> {
 pub struct SendFailure<B> {
     /// The cause.
     pub error: ClientError,
-    /// The request, if no server acted on it and its body is still complete. It has a `host`
-    /// header, and can be sent to another server.
+    /// The request, if its body is still complete, and no server acted on it. A request with an
+    /// idempotent method is also here if its pooled connection closed before any response byte:
+    /// that server may have acted on it. It has a `host` header, and can be sent to another server.
     pub request: Option<Box<Request<B>>>,
 }
 

@@ -5,6 +5,11 @@
 //! before it saw the Close are read, and delivered or dropped: a connection that is closed with
 //! unread bytes is reset, and a reset may overtake the Close.
 //!
+//! A Close that the handler sends itself limits the time of the reading, too. The handler may have
+//! sent it by another half than the one that reads, so it wakes the reader.
+//!
+//! At the end nothing waits for room any more: a half that writes is woken, and fails.
+//!
 //! After the client's Close it only sends what waits. The next read of tungstenite would end the
 //! connection, whether or not everything is sent. From then on tungstenite's flush writes to the
 //! connection below, but does not flush it, and TLS keeps what is written until it is flushed.
@@ -108,10 +113,15 @@ impl Connection {
     /// caller must continue to call `recv`, and the time for that is limited from now on at the
     /// latest.
     pub(super) fn is_closing(&mut self) -> bool {
+        self.limit_close();
+        matches!(self.phase, Phase::Closing(_) | Phase::Answering(_) | Phase::Discarding(..))
+    }
+
+    /// If the handler has queued a Close itself, the client's must come within the time for it.
+    fn limit_close(&mut self) {
         if self.has_close && matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
         }
-        matches!(self.phase, Phase::Closing(_) | Phase::Answering(_) | Phase::Discarding(..))
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -135,6 +145,7 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Message, Error>>> {
+        self.limit_close();
         loop {
             match &mut self.phase {
                 Phase::Open(begins) => {
@@ -151,7 +162,7 @@ impl Connection {
                 }
                 Phase::Closing(until) => {
                     if Pin::new(until).poll(cx).is_ready() {
-                        self.phase = Phase::Ended;
+                        self.end();
                         continue;
                     }
                     let mut cx = self.flushers.with_reader(cx);
@@ -162,15 +173,11 @@ impl Connection {
                         let mut cx = self.flushers.with_reader(cx);
                         let _ = ready!(poll_flush_all(&mut self.inner, &mut cx));
                     }
-                    self.phase = Phase::Ended;
+                    self.end();
                 }
                 Phase::Discarding(..) => {
                     ready!(self.poll_discard(cx));
-                    let Phase::Discarding(_, error) =
-                        std::mem::replace(&mut self.phase, Phase::Ended)
-                    else {
-                        continue;
-                    };
+                    let Phase::Discarding(_, error) = self.end() else { continue };
                     return Poll::Ready(error.map(Err));
                 }
                 // This uses up budget, because code that polls again and again always gets an
@@ -189,7 +196,7 @@ impl Connection {
                         continue;
                     }
                     None => {
-                        self.phase = Phase::Ended;
+                        self.end();
                         Poll::Ready(Some(Err(error)))
                     }
                 },
@@ -202,7 +209,7 @@ impl Connection {
                     Poll::Ready(Some(Ok(message)))
                 }
                 None => {
-                    self.phase = Phase::Ended;
+                    self.end();
                     Poll::Ready(None)
                 }
             };
@@ -213,13 +220,19 @@ impl Connection {
     /// next read, and a handler may not read again.
     fn answer(&mut self, cx: &mut Context<'_>) {
         let flushed = poll_flush_all(&mut self.inner, &mut self.flushers.with_reader(cx));
-        let last = std::mem::replace(&mut self.phase, Phase::Ended);
+        let last = self.end();
         if flushed.is_pending() {
             self.phase = Phase::Answering(match last {
                 Phase::Closing(until) => until,
                 _ => Deadline::after(CLOSE_WAIT),
             });
         }
+    }
+
+    /// Ends the connection, and returns its last phase. A half that waits for room is woken.
+    fn end(&mut self) -> Phase {
+        self.flushers.wake_writer();
+        std::mem::replace(&mut self.phase, Phase::Ended)
     }
 
     /// Pending while too many pongs wait. If a flush fails, the read after it reports that.
@@ -235,7 +248,12 @@ impl Connection {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
         let Self { reader, inner, .. } = self;
-        reader.with(cx, |cx| Pin::new(inner).poll_next(cx))
+        let polled = reader.with(cx, |cx| Pin::new(inner).poll_next(cx));
+        if polled.is_pending() {
+            // For `queued_close`.
+            self.flushers.with_reader(cx);
+        }
+        polled
     }
 
     /// Reads and discards data, until the client closes or the time is up.
@@ -261,14 +279,32 @@ impl Connection {
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         // This uses up budget, because after the end it fails at once each time.
         ready!(pin!(consume_budget()).poll(cx));
-        Pin::new(&mut self.inner).poll_ready(&mut self.flushers.with_writer(cx))
+        let ready = Pin::new(&mut self.inner).poll_ready(&mut self.flushers.with_writer(cx));
+        self.unless_ended(ready)
+    }
+
+    /// What waits for room at the end fails: the reader may have given up a client that makes none.
+    fn unless_ended(&self, sent: Poll<Result<(), Error>>) -> Poll<Result<(), Error>> {
+        if sent.is_pending() && self.has_ended() {
+            return Poll::Ready(Err(Error::ConnectionClosed));
+        }
+        sent
     }
 
     pub(super) fn start_send(&mut self, message: Message) -> Result<(), Error> {
         let is_close = matches!(message, Message::Close(_));
         let started = Pin::new(&mut self.inner).start_send(message);
-        self.has_close |= is_close && started.is_ok();
+        if is_close && started.is_ok() {
+            self.queued_close();
+        }
         started
+    }
+
+    /// The reader is woken, because its time is limited from now on.
+    fn queued_close(&mut self) {
+        if !std::mem::replace(&mut self.has_close, true) {
+            self.flushers.wake_reader();
+        }
     }
 
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -276,7 +312,8 @@ impl Connection {
         if matches!(self.phase, Phase::Answering(_)) {
             return poll_flush_all(&mut self.inner, &mut cx);
         }
-        Pin::new(&mut self.inner).poll_flush(&mut cx)
+        let flushed = Pin::new(&mut self.inner).poll_flush(&mut cx);
+        self.unless_ended(flushed)
     }
 
     /// Sends a Close, without waiting for the client's.
@@ -284,8 +321,9 @@ impl Connection {
         if matches!(self.phase, Phase::Answering(_)) {
             return self.poll_flush(cx);
         }
-        self.has_close = true;
-        Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx))
+        self.queued_close();
+        let closed = Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx));
+        self.unless_ended(closed)
     }
 }
 

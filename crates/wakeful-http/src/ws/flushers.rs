@@ -1,4 +1,4 @@
-//! The tasks that wait until bytes are sent.
+//! The tasks that wait until bytes are sent, or until the other half closes.
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
@@ -8,8 +8,8 @@ use futures_util::task::AtomicWaker;
 use crate::foreign_code::{self, SafeWaker};
 
 /// The tasks that wait until something is sent: the task of the writing half, and the task of the
-/// reading half when it has to send a Close. These may be two tasks, but tungstenite keeps only one
-/// waker.
+/// reading half when it has to send a Close, or may have to wait for the answer to one. These may
+/// be two tasks, but tungstenite keeps only one waker.
 #[derive(Debug)]
 pub(super) struct Flushers {
     both: Arc<Both>,
@@ -42,6 +42,14 @@ impl Flushers {
     pub(super) fn with_writer(&mut self, cx: &mut Context<'_>) -> Context<'_> {
         self.writer.with(cx, |cx| self.both.writer.register(cx.waker()));
         Context::from_waker(&self.waker)
+    }
+
+    pub(super) fn wake_reader(&self) {
+        self.both.reader.take().into_iter().for_each(foreign_code::wake);
+    }
+
+    pub(super) fn wake_writer(&self) {
+        self.both.writer.take().into_iter().for_each(foreign_code::wake);
     }
 }
 

@@ -58,6 +58,11 @@ impl WebSocket {
     /// sent, a Close at once. If there is no room for the answer to the Close, the next call waits
     /// for it, for up to 5 s, before it returns `None`.
     ///
+    /// If the server has sent a Close (because it drains, by [`send`](Self::send), or as a `Sink`
+    /// closes), the messages that the client sends before its own Close still come. The client's
+    /// Close must come within 5 s: after that time `recv` returns `None`. The time begins with the
+    /// first `recv` after the Close, or with the Close, if another half waits in `recv`.
+    ///
     /// # Errors
     /// The connection is broken, or the client violates the protocol or exceeds a limit. In the
     /// last two cases the socket first sends a Close with the reason, and waits for the client for
@@ -74,11 +79,14 @@ impl WebSocket {
         self.connection().recv().await
     }
 
-    /// Sends a message, and waits until the connection has accepted it.
+    /// Sends a message, and waits until the connection has accepted it. After a
+    /// [`Message::Close`], [`recv`](Self::recv) waits for the client's. [`close`](Self::close) does
+    /// both.
     ///
     /// # Errors
     /// The connection is broken, or one of the two sides has already closed (for example, the
-    /// server because it drains).
+    /// server because it drains). If another half reads, and gives up a client that makes no room
+    /// for a Close or does not answer one, this fails, too.
     ///
     /// # Cancel safety
     /// Not cancel-safe: if the future is dropped, the message may be sent nevertheless.
@@ -148,7 +156,7 @@ impl Sink<Message> for WebSocket {
         self.get_mut().connection().poll_flush(cx)
     }
 
-    /// Sends a Close, without waiting for the client's.
+    /// Sends a Close, without waiting for the client's. [`recv`](Self::recv) waits for it.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.get_mut().connection().poll_close(cx)
     }

@@ -214,6 +214,43 @@ fn a_request_that_may_go_once_only_meets_no_connection_that_was_closed_during_it
     server.join().unwrap();
 }
 
+/// Answers one request, and is gone when it has read another one.
+async fn goes_at_its_second_request() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    wakeful::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        answer(&mut stream, "the first").await;
+        assert!(!read_request(&mut stream).await.is_empty());
+        drop((listener, stream));
+    })
+    .detach();
+    addr
+}
+
+/// The server that is gone may have acted on it. So the method decides whether the caller may ask
+/// another server.
+#[test]
+fn a_request_whose_server_goes_is_given_back_only_if_its_method_is_idempotent() {
+    on_a_loop(async {
+        for (method, is_given_back) in [("PUT", true), ("GET", true), ("POST", false)] {
+            let addr = goes_at_its_second_request().await;
+            let (client, host) = http1(Client::builder(), addr);
+            assert_eq!(text(host.send(get("/")).await).await, "the first");
+            let copy = |body: &Full<Bytes>| Some(body.clone());
+            let failure = host.send_with(request(method, "/", "a body"), copy).await.unwrap_err();
+            let is_unconnected = matches!(failure.error, ClientError::Connect { .. });
+            assert_eq!(is_unconnected, is_given_back, "{method}: {}", failure.error);
+            assert_eq!(client.counts().retried() > 0, is_given_back, "{method}");
+            assert_eq!(failure.request.is_some(), is_given_back, "{method}");
+            if let Some(request) = failure.request {
+                assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), "a body");
+            }
+        }
+    });
+}
+
 /// It had its turn, and another request has the room that it left.
 #[test]
 fn a_request_that_is_sent_again_waits_although_the_queue_is_full() {

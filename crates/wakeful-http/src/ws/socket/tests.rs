@@ -6,6 +6,7 @@ use std::task::{Wake, Waker};
 use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use bytes::Bytes;
 use futures_lite::AsyncReadExt;
+use futures_util::StreamExt;
 use wakeful::net::UnixStream;
 use wakeful::task::yield_now;
 use wakeful::time::{now, pause, timeout};
@@ -219,6 +220,95 @@ fn a_socket_that_is_dropped_behind_a_close_of_its_handler_reads_on() {
     });
 }
 
+/// Each way in which a handler may send a Close itself.
+async fn close_by_the_handler(socket: &mut WebSocket, as_a_sink: bool) {
+    if as_a_sink {
+        SinkExt::close(socket).await.unwrap();
+    } else {
+        socket.send(Message::Close(None)).await.unwrap();
+    }
+}
+
+#[test]
+fn a_handler_that_reads_on_behind_its_own_close_waits_no_longer_than_the_time_of_a_close() {
+    wakeful::block_on(async {
+        pause();
+        for as_a_sink in [false, true] {
+            let (mut client, mut socket) = pair().await;
+            close_by_the_handler(&mut socket, as_a_sink).await;
+            // What comes within the time is still received.
+            let begun = now();
+            client.write_all(X).await.unwrap();
+            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::text("x"));
+            let end = timeout(LONG, socket.recv()).await.expect("it does not wait for ever");
+            assert!(end.is_none() && now() - begun >= CLOSE_WAIT);
+
+            // The client's Close is the end, too.
+            let (mut client, mut socket) = pair().await;
+            close_by_the_handler(&mut socket, as_a_sink).await;
+            let begun = now();
+            client.write_all(&[X, CLOSE].concat()).await.unwrap();
+            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::text("x"));
+            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::Close(None));
+            assert!(socket.recv().await.is_none() && now() - begun < CLOSE_WAIT);
+        }
+    });
+}
+
+#[test]
+fn a_half_that_reads_waits_no_longer_than_the_time_of_a_close_that_the_other_half_sends() {
+    wakeful::block_on(async {
+        pause();
+        for as_a_sink in [false, true] {
+            let (client, socket) = pair().await;
+            let (mut sink, mut stream) = socket.split();
+            let reads = wakeful::spawn(async move { stream.next().await.is_none() });
+            yield_now().await;
+            if as_a_sink {
+                sink.close().await.unwrap();
+            } else {
+                sink.send(Message::Close(None)).await.unwrap();
+            }
+            let has_ended = timeout(LONG, reads).await.expect("it does not wait for ever");
+            assert!(has_ended.unwrap());
+            drop(client);
+        }
+    });
+}
+
+/// The pings before the Close of the client are not answered any more, so there is no pong that has
+/// to wait for room.
+#[test]
+fn a_client_s_close_is_read_behind_pings_that_come_after_the_handler_s_own() {
+    wakeful::block_on(async {
+        pause();
+        let (mut client, mut socket) = pair().await;
+        fill(&mut socket).await;
+        let closes = timeout(Duration::from_secs(1), SinkExt::close(&mut socket)).await;
+        closes.expect_err("there is no room");
+        let ping = [&[0x89, 0x80 | 100, 0, 0, 0, 0][..], &[7; 100]].concat();
+        let sends = wakeful::spawn(async move {
+            client.write_all(&ping.repeat(1000)).await.unwrap();
+            client.write_all(CLOSE).await.unwrap();
+            client
+        });
+        let begun = now();
+        let last = timeout(LONG, async {
+            let mut last = None;
+            while let Some(Ok(message)) = socket.recv().await {
+                last = Some(message);
+                if last == Some(Message::Close(None)) {
+                    break;
+                }
+            }
+            last
+        });
+        assert_eq!(last.await.expect("it reads on"), Some(Message::Close(None)));
+        assert!(now() - begun < CLOSE_WAIT);
+        drop(sends.await.unwrap());
+    });
+}
+
 /// A client's Close, without a code.
 const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
 
@@ -229,6 +319,57 @@ async fn full_and_closed() -> (UnixStream, WebSocket) {
     client.write_all(CLOSE).await.unwrap();
     assert_eq!(socket.recv().await.unwrap().unwrap(), Message::Close(None));
     (client, socket)
+}
+
+/// What a half may wait for that sends to a client that reads nothing.
+#[derive(Debug, Clone, Copy)]
+enum Sends {
+    Messages,
+    Flush,
+    Close,
+}
+
+/// Expects that both halves of this socket end, the one that waits for room, too.
+async fn assert_halves_end(socket: WebSocket, sends: Sends) {
+    let (mut sink, mut stream) = socket.split();
+    let writes = wakeful::spawn(async move {
+        match sends {
+            Sends::Messages => loop {
+                sink.send(Message::binary(vec![7; 1 << 16])).await?;
+            },
+            Sends::Flush => sink.flush().await,
+            Sends::Close => sink.close().await,
+        }
+    });
+    let reads =
+        wakeful::spawn(async move { while stream.next().await.is_some_and(|it| it.is_ok()) {} });
+    timeout(LONG, reads).await.expect("the reader ends").unwrap();
+    let written: Result<(), Error> = timeout(LONG, writes).await.expect("the writer ends").unwrap();
+    assert!(matches!(written, Err(Error::ConnectionClosed)), "{sends:?}: {written:?}");
+}
+
+#[test]
+fn a_half_that_waits_for_room_ends_when_the_other_half_gives_its_client_up() {
+    wakeful::block_on(async {
+        pause();
+        for sends in [Sends::Messages, Sends::Flush, Sends::Close] {
+            // The server's Close is not answered.
+            let (client, mut socket) = pair().await;
+            fill(&mut socket).await;
+            socket.connection().begin_to_close(CloseCode::Away, "");
+            assert_halves_end(socket, sends).await;
+            drop(client);
+
+            // There is no room for the answer to the client's Close, or to a frame of no kind.
+            for last in [CLOSE, &[0xff, 0x80, 0, 0, 0, 0]] {
+                let (mut client, mut socket) = pair().await;
+                fill(&mut socket).await;
+                client.write_all(last).await.unwrap();
+                assert_halves_end(socket, sends).await;
+                drop(client);
+            }
+        }
+    });
 }
 
 /// Expects the messages of [`fill`], each of them whole, and then this Close. The client begins to
