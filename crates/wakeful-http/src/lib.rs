@@ -142,6 +142,7 @@ pub mod files;
 mod foreign_code;
 mod foreign_error;
 mod framing;
+mod further_request;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 #[cfg(feature = "grpc")]

@@ -176,8 +176,9 @@ impl ServeDir {
     /// Beyond the limit requests wait, in the order of their arrival. Half of the limit is for the
     /// first request in flight of each connection: the further ones, which only HTTP/2 connections
     /// have, share the other half. (A handler that calls this service in another task counts as
-    /// such a first one.) The server's limits apply meanwhile (such as [`Limits::request_timeout`](crate::Limits::request_timeout)). A request
-    /// that has waited for 30 s gets 503, and counts as
+    /// such a first one.) The server's limits apply meanwhile (such as
+    /// [`Limits::request_timeout`](crate::Limits::request_timeout)). A request that has waited for
+    /// 30 s gets 503, and counts as
     /// [`Refusal::OpenFiles`](crate::Refusal::OpenFiles). A client that reads its responses too
     /// slowly loses them ([`Limits::min_rate`](crate::Limits::min_rate)), but one that reads just
     /// fast enough may hold many files for long.

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use wakeful::LoopHandle;
 
 use super::permits::{Acquire, Permit, Permits};
+use crate::further_request::is_further_request;
 use crate::in_time::in_time;
-use crate::peer::is_further_request;
 
 /// When a request comes to wait, it is asked whether more may be open by now, if this time has
 /// passed since it was asked last.

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 
 use wakeful::net::PeerAddr;
 
+use crate::further_request;
 use crate::tls::Alpn;
 use crate::tls::security::Security;
 
@@ -20,7 +21,6 @@ pub use self::extract::{NoClientCertificate, NoPeer};
 
 thread_local! {
     static CURRENT: Cell<Option<Peer>> = const { Cell::new(None) };
-    static IS_FURTHER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The sender of a request, and how its connection is protected.
@@ -85,19 +85,13 @@ impl Peer {
     }
 }
 
-/// Returns whether code on this thread runs for a further request of its connection: another one
-/// that came before is still in flight.
-pub(crate) fn is_further_request() -> bool {
-    IS_FURTHER.get()
-}
-
 /// Sets the peer for which code on this thread runs, and whether this is a further request of its
 /// connection, until the result is dropped. If a server runs within a handler of another one, what
 /// was set before is restored afterwards, even after a panic.
 #[inline]
 pub(crate) fn enter(peer: Peer, is_further: bool) -> Entered {
     let before = CURRENT.replace(Some(peer));
-    Entered { before, was_further: IS_FURTHER.replace(is_further) }
+    Entered { before, was_further: further_request::replace(is_further) }
 }
 
 /// See [`enter`].
@@ -111,7 +105,7 @@ impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
         CURRENT.set(self.before);
-        IS_FURTHER.set(self.was_further);
+        further_request::replace(self.was_further);
     }
 }
 
@@ -120,6 +114,7 @@ mod tests {
     use std::panic::catch_unwind;
 
     use super::*;
+    use crate::further_request::is_further_request;
 
     #[test]
     fn the_peer_before_comes_back_after_a_panic_too() {

@@ -2,10 +2,11 @@
 //! once for the process.
 //!
 //! On x86-64 a tick is a tick of the time stamp counter, if the counter runs at one rate on all
-//! CPUs and may be read. A reading takes three instructions and no system call. Anywhere else a
-//! tick is a nanosecond of `CLOCK_MONOTONIC`, and a reading takes some 35 instructions. The
-//! counters of two CPUs may differ by some ticks, so a later moment may have a smaller number. The
-//! zero of the clock is the same for all processes of the machine.
+//! CPUs, the kernel has not found that the CPUs' counters differ much, and it may be read. A
+//! reading takes three instructions and no system call. Anywhere else a tick is a nanosecond of
+//! `CLOCK_MONOTONIC`, and a reading takes some 35 instructions. The counters of two CPUs may differ
+//! by some ticks, so a later moment may have a smaller number. The zero of the clock is the same
+//! for all processes of the machine.
 //!
 //! The rate is measured by spinning for 0.1 ms when the process builds its first loop, and never
 //! changes, so that converted times never shrink. It is off by less than 0.1 %.

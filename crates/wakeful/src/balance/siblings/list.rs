@@ -1,7 +1,8 @@
 //! Which workers are in the kernel's list, which should be, and how that changes without a lock.
 //!
 //! A worker's state is one word. Only the worker itself changes it, by several threads, except that
-//! the master frees the place of a dead worker, and pauses the place of a stopped one. All accesses are sequentially consistent.
+//! the master frees the place of a dead worker, and pauses the place of a stopped one. All accesses
+//! are sequentially consistent.
 //!
 //! # Somebody is in the list
 //! A worker that goes out first writes that it is out, and then looks for another worker that is
