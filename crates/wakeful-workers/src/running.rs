@@ -27,7 +27,7 @@ use crate::port_groups::Inside;
 use crate::reports::{Desk, WorkerInfo, WorkerState, since_boot};
 use crate::settings::Master;
 use crate::signals::{Request, Signals};
-use crate::successor::{Inheritance, Program, Successor, is_successor};
+use crate::successor::{InCharge, Inheritance, Program, Successor, is_successor};
 use crate::worker::{Orphans, SharedData, Worker};
 use crate::{signals, sys, systemd};
 
@@ -72,7 +72,8 @@ pub(crate) struct Running {
     desk: Desk,
     /// Whether all its first workers have accepted.
     is_in_charge: bool,
-    is_succeeded: bool,
+    /// The new master that has taken over from this one.
+    succeeded_by: Option<InCharge>,
     /// When the watchdog wants to look next.
     look_at: Option<Instant>,
     /// When the master last ended a wait.
@@ -162,7 +163,7 @@ impl Running {
             siblings,
             desk: Desk::new(sys::duplicate(&lifeline.0)?)?,
             is_in_charge: false,
-            is_succeeded: false,
+            succeeded_by: None,
             look_at: None,
             looked_at: Instant::now(),
             start_timeout,
@@ -206,6 +207,10 @@ impl Running {
     /// # Errors
     /// The master itself has failed.
     pub(crate) fn end_of_all(&mut self) -> io::Result<ExitCode> {
+        // They may have come since the last look.
+        while let Some((signal, request)) = self.signals.next() {
+            self.pass_on_to_successor(signal, request);
+        }
         self.failure.take().map_or(Ok(self.code), Err)
     }
 
@@ -371,7 +376,7 @@ impl Running {
                 place: process.reports_at,
             })
         });
-        let is_served_elsewhere = self.is_succeeded || self.inheritance.is_waited_for();
+        let is_served_elsewhere = self.succeeded_by.is_some() || self.inheritance.is_waited_for();
         let (processes, watchdog) = (&self.processes, &self.watchdog);
         let loops = |worker: &WorkerInfo| {
             let process = processes.iter().find(|process| process.reports_at == worker.place);

@@ -103,6 +103,19 @@ pub(crate) struct Successor {
     is_held: bool,
 }
 
+/// A new master that has taken over. It is a child that nobody waits for.
+#[derive(Debug)]
+pub(crate) struct InCharge {
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl InCharge {
+    pub(crate) fn signal(&self, signal: Signal) {
+        sys::signal_child(self.pid, Some(self.pidfd.as_fd()), signal);
+    }
+}
+
 /// How far a successor is.
 #[derive(Debug)]
 pub(crate) enum Progress {
@@ -231,6 +244,11 @@ impl Successor {
     /// Called when it is ready, so it reads its signals.
     pub(crate) fn pass_on_what_came(&mut self) {
         std::mem::take(&mut self.to_pass_on).into_iter().for_each(|signal| self.signal(signal));
+    }
+
+    /// What is kept of it when it has taken over. The copies of its sockets are not.
+    pub(crate) fn in_charge(self) -> InCharge {
+        InCharge { pid: Pid::from_child(&self.process), pidfd: self.pidfd }
     }
 
     fn signal(&self, signal: Signal) {

@@ -46,7 +46,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 18] = [
+const TESTS: [Test; 19] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -103,6 +103,10 @@ const TESTS: [Test; 18] = [
     (
         "what_a_master_is_told_during_an_upgrade_reaches_the_new_one",
         what_a_master_is_told_during_an_upgrade_reaches_the_new_one,
+    ),
+    (
+        "what_an_old_master_is_told_after_an_upgrade_reaches_the_new_one",
+        what_an_old_master_is_told_after_an_upgrade_reaches_the_new_one,
     ),
     ("workers_end_with_a_master_that_is_killed", workers_end_with_a_master_that_is_killed),
     (
@@ -705,6 +709,26 @@ fn what_a_master_is_told_during_an_upgrade_reaches_the_new_one(method: StartMeth
         signal(successor, "TERM");
         master.says(effect);
     }
+}
+
+fn what_an_old_master_is_told_after_an_upgrade_reaches_the_new_one(method: StartMethod) {
+    let mut master = Running::start("serve", method, None);
+    let addr = master.addr();
+    master.next_worker();
+    let mut stream = TcpStream::connect(&addr).unwrap();
+    // A connection that came later was accepted, so that one is, too. It keeps the old master.
+    assert!(asks(&addr).starts_with("SigBlk"));
+    let (successor, _) = upgrade(&mut master);
+    for (name, effect) in [("USR1", "sending HUP to the workers"), ("HUP", "replacing the workers")]
+    {
+        master.signal(name);
+        let answer = format!("SIG{name}: ");
+        let passed_on = format!("passed on to process {successor}, the new master");
+        assert_eq!(master.says(&answer), passed_on);
+        assert!(master.says(&answer).starts_with(effect));
+    }
+    stream.write_all(b"?").unwrap();
+    assert!(master.ends_within_guard().success());
 }
 
 fn workers_end_with_a_master_that_is_killed(method: StartMethod) {

@@ -147,6 +147,8 @@ fn work_gets_a_thread_when_there_is_room() {
         }
     });
 
+    work_gets_a_thread_by_the_loop_that_waits_for_it();
+
     // The only thread waits for what it has given itself.
     allow_threads(Some(0));
     let (began, begun) = mpsc::channel();
@@ -161,4 +163,28 @@ fn work_gets_a_thread_when_there_is_room() {
     assert!(!begun.recv().unwrap());
     allow_threads(None);
     assert_eq!(block_on(outer).unwrap(), 42);
+}
+
+/// The loop that has given the work has ended.
+fn work_gets_a_thread_by_the_loop_that_waits_for_it() {
+    const LONG: Duration = Duration::from_secs(60);
+    allow_threads(Some(0));
+    let ((began, begun), (hold, held)) = (mpsc::channel(), mpsc::channel::<()>());
+    let busy = spawn_blocking(move || {
+        began.send(()).unwrap();
+        held.recv().is_err()
+    });
+    begun.recv().unwrap();
+    let waits = wakeful::block_on(async { spawn_blocking(|| 42) });
+    assert!(!waits.is_finished());
+    allow_threads(None);
+    wakeful::block_on(async {
+        let answer = timeout(LONG, waits).await.expect("no thread was started");
+        assert_eq!(answer.unwrap(), 42);
+        drop(hold);
+        assert!(busy.await.unwrap());
+        while threads_called("blocking-") > 1 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
 }

@@ -13,7 +13,7 @@ use super::process::Process;
 use super::{Running, Unburied};
 use crate::crew::Loss;
 use crate::pid_file::{self, PidFile};
-use crate::successor::Progress;
+use crate::successor::{Progress, Successor};
 use crate::sys::{self, End, News, end_of};
 use crate::systemd;
 
@@ -268,10 +268,9 @@ impl Running {
                 tracing::info!("process {} has taken over: this master ends", successor.process());
                 systemd::succeeded_by(successor.process());
                 self.listeners.hand_over();
-                self.is_succeeded = true;
                 // The service manager knows by now that it is the master.
                 successor.pass_on_what_came();
-                self.successor = None;
+                self.succeeded_by = self.successor.take().map(Successor::in_charge);
                 self.pid_file.iter().for_each(PidFile::let_go);
                 self.crew.end();
                 self.list_workers();

@@ -33,6 +33,9 @@ const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
         let is_of_somebody = !matches!(request, Request::End | Request::LookAtChildren);
+        if self.pass_on_to_successor(signal, request) {
+            return;
+        }
         if self.crew.is_ending() && is_of_somebody {
             tracing::info!("{signal}: no effect, because this master ends");
             return;
@@ -179,6 +182,21 @@ impl Running {
             tracing::info!("{name}: the new master gets it too, when it has taken over");
             successor.pass_on(signal);
         }
+    }
+
+    /// A sender of HUP or USR1 may have read this master's process id just before the new master
+    /// took over. Returns whether that one gets the signal instead.
+    pub(super) fn pass_on_to_successor(&self, name: Name, request: Request) -> bool {
+        let signal = match request {
+            Request::Replace => Signal::HUP,
+            Request::Reopen => Signal::USR1,
+            _ => return false,
+        };
+        let Some(successor) = &self.succeeded_by else { return false };
+        let pid = successor.pid.as_raw_pid();
+        tracing::info!("{name}: passed on to process {pid}, the new master");
+        successor.signal(signal);
+        true
     }
 
     fn replace(&mut self, signal: Name) {

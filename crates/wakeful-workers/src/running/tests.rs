@@ -1,6 +1,8 @@
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 
-use nix::sys::signal::Signal as Name;
+use nix::sys::signal::{Signal as Name, raise};
 use wakeful::LoopGroup;
 use wakeful::net::ListenAddr;
 
@@ -28,4 +30,19 @@ fn a_worker_that_is_wanted_again_before_it_drains_gets_connections_again() {
     let clients: Vec<_> = (0..200).map(|_| TcpStream::connect(&addr).unwrap()).collect();
     assert_eq!(running.listeners.groups.waited_at().into_iter().collect::<Vec<_>>(), [0, 1]);
     drop(clients);
+}
+
+#[test]
+fn a_request_that_nobody_has_read_when_a_master_ends_reaches_its_successor() {
+    // Signals are not blocked yet in this process, so they are not blocked in that one.
+    let mut successor = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_child(&successor);
+    let mut running = with_workers(1);
+    running.succeeded_by = Some(InCharge { pid, pidfd: sys::pidfd_of(pid).unwrap() });
+    // It is for this thread, so that other tests do not get it.
+    raise(Name::SIGUSR1).unwrap();
+    running.end_of_all().unwrap();
+    // Without a signal it ends here, too.
+    drop(successor.stdin.take());
+    assert_eq!(successor.wait().unwrap().signal(), Some(Name::SIGUSR1 as i32));
 }

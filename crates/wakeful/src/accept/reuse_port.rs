@@ -35,7 +35,8 @@ fn invalid(text: String) -> io::Error {
 /// first socket stay there.
 ///
 /// # Errors
-/// It is a Unix socket, or has sockets for another number of loops; no descriptors left.
+/// It is a Unix socket, or has sockets for another number of loops; the network device that it is
+/// bound to was removed; no descriptors left.
 pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Vec<Opening>> {
     let local = listener.local_addr();
     let addr = internet_address(local)?;
@@ -91,8 +92,11 @@ fn keepalive_of(socket: &SockRef<'_>) -> io::Result<Option<TcpKeepalive>> {
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no such options.
 mod tests {
+    use std::env;
+    use std::process::Command;
     use std::time::Duration;
 
+    use rustix::io::Errno;
     use socket2::{Domain, Socket, Type};
 
     use super::*;
@@ -144,5 +148,43 @@ mod tests {
             let device = SockRef::from(&**of_loop.socket()).device().unwrap();
             assert_eq!(device.as_deref(), Some(&b"lo"[..]));
         }
+    }
+
+    /// Set in a process that has a network of its own.
+    const ALONE: &str = "WAKEFUL_TEST_ALONE";
+
+    fn ip(arguments: &[&str]) -> bool {
+        Command::new("ip").args(arguments).status().is_ok_and(|status| status.success())
+    }
+
+    #[test]
+    fn without_the_device_of_the_first_socket_no_other_loop_listens() {
+        const NAME: &str = concat!(
+            "accept::reuse_port::tests::",
+            "without_the_device_of_the_first_socket_no_other_loop_listens"
+        );
+        if env::var_os(ALONE).is_none() {
+            let is_possible = Command::new("unshare").args(["--net", "true"]).output();
+            if !is_possible.is_ok_and(|output| output.status.success()) {
+                return eprintln!("skipped: there can be no network of its own (unshare, root)");
+            }
+            let mut alone = Command::new("unshare");
+            alone.arg("--net").arg(env::current_exe().unwrap());
+            let status = alone.args(["--exact", NAME, "--nocapture"]).env(ALONE, "1").status();
+            return assert!(status.unwrap().success(), "in its own network");
+        }
+        // Not each kernel has devices of each kind.
+        let add = |kind| ip(&["link", "add", "gone", "type", kind]);
+        if !["dummy", "bridge", "ifb"].into_iter().any(add) {
+            return eprintln!("skipped: there can be no device (ip)");
+        }
+        let first = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        first.bind_device(Some(b"gone")).unwrap();
+        first.bind(&SocketAddr::from(([0, 0, 0, 0], 0)).into()).unwrap();
+        first.listen(16).unwrap();
+        assert!(ip(&["link", "delete", "gone"]));
+        let listener = SharedListener::from_socket(first.into()).unwrap();
+        let error = one_each(&listener, 2).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::NODEV.raw_os_error()), "{error}");
     }
 }

@@ -98,7 +98,7 @@ impl Balancer {
             let Some(balance) = weak.upgrade() else { return false };
             balance.even_out(None);
             balance.pass_on_from_stuck();
-            balance.shares.iter().for_each(|share| _ = share.mend());
+            balance.mend_all();
             balance.plan_moves();
             if let Some(turn) = balance.board.turn() {
                 turn.review(balance.board.busy());
@@ -111,7 +111,7 @@ impl Balancer {
 
     /// Notes the memberships of a loop that begins to accept.
     pub(crate) fn enter(&self, number: usize, memberships: impl Iterator<Item = Arc<Membership>>) {
-        self.shares[number].enter(memberships);
+        self.shares[number].enter(memberships.inspect(|one| self.is_mended(number, one)));
         // A new membership starts as if it were its loop's turn.
         if number >= self.board.active() {
             self.step_back(number);

@@ -9,6 +9,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::balancer::Balancer;
+use crate::driver::membership::{Membership, Mender};
 use crate::event_loop::spawn;
 use crate::supervise::supervise;
 use crate::sys::once_per_second::OncePerSecond;
@@ -18,7 +19,28 @@ use crate::time::sleep;
 /// How often a loop tries to get back its place at a listener.
 const MEND_EVERY: Duration = Duration::from_millis(10);
 
+/// Looks after a loop's memberships.
+#[derive(Debug)]
+struct OfLoop {
+    balance: Weak<Balancer>,
+    number: usize,
+}
+
+impl Mender for OfLoop {
+    fn refused(&self, error: &io::Error) {
+        if let Some(balance) = self.balance.upgrade() {
+            balance.mend_in_time(self.number, Some(error));
+        }
+    }
+}
+
 impl Balancer {
+    /// From now on a membership of loop `number` is also mended if a loop that leaves the listener
+    /// to it finds it refused.
+    pub(super) fn is_mended(&self, number: usize, membership: &Membership) {
+        membership.is_mended_by(Box::new(OfLoop { balance: self.this.clone(), number }));
+    }
+
     /// Lets loop `number` into a listener's list, or takes it out.
     pub(super) fn set_inside(&self, number: usize, listener: usize, inside: bool) {
         self.mend_after(number, self.shares[number].set_inside(listener, inside));
@@ -32,18 +54,34 @@ impl Balancer {
     #[inline]
     pub(super) fn mend_after(&self, number: usize, changed: io::Result<()>) {
         if let Err(error) = changed {
-            self.mend_in_time(number, &error);
+            self.mend_in_time(number, Some(&error));
+        }
+    }
+
+    /// Tries for all loops. The loop that the kernel still refuses tries again itself, because
+    /// there may be no other review for long.
+    pub(super) fn mend_all(&self) {
+        for (number, share) in self.shares.iter().enumerate() {
+            if !share.mend() && share.is_shut_out() {
+                self.mend_in_time(number, None);
+            }
         }
     }
 
     #[cold]
-    fn mend_in_time(&self, number: usize, error: &io::Error) {
+    fn mend_in_time(&self, number: usize, error: Option<&io::Error>) {
         if !self.shares[number].begin_mending() {
             return;
         }
         static LIMIT: OncePerSecond = OncePerSecond::new();
         if let Some(count) = LIMIT.pass() {
-            panics::log!(warn, %error, count, "a loop gets no connections until it can watch its listener again");
+            let error = error.map(tracing::field::display);
+            panics::log!(
+                warn,
+                error,
+                count,
+                "a loop gets no connections until it can watch its listener again"
+            );
         }
         let balance = self.this.clone();
         // The task ends with the loop, and so do the loop's listeners.

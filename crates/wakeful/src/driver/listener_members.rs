@@ -11,7 +11,6 @@ use once_cell::race::OnceBox;
 
 use super::membership::Membership;
 use crate::sys::fork_check::Process;
-use crate::sys::panics;
 
 /// All loops' memberships in one listener's list. See the [module](self).
 #[derive(Debug)]
@@ -80,10 +79,7 @@ impl ListenerMembers {
         let memberships = self.alive();
         if !memberships.iter().any(|membership| membership.is_waiting()) {
             for membership in memberships {
-                // The code that looks after the memberships tries again.
-                if let Err(error) = membership.set_open(true) {
-                    panics::log!(debug, %error, "a loop cannot watch a listener");
-                }
+                membership.mend_after(membership.set_open(true));
             }
         }
     }
@@ -92,10 +88,8 @@ impl ListenerMembers {
     pub(super) fn pass_on(&self, from: &Membership) {
         let mut others =
             self.alive().into_iter().filter(|membership| !std::ptr::eq(&**membership, from));
-        if let Some(other) = others.find(|membership| membership.is_waiting())
-            && let Err(error) = other.requeue()
-        {
-            panics::log!(debug, %error, "a loop cannot watch a listener");
+        if let Some(other) = others.find(|membership| membership.is_waiting()) {
+            other.mend_after(other.requeue());
         }
     }
 }

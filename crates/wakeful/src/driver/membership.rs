@@ -11,16 +11,18 @@
 //! registration, or hands it to the thread that is already updating it, which checks again. No
 //! thread waits for another.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::epoll::Epoll;
 use super::exclusive;
 use super::mode::Mode;
 use crate::sys::failures;
 use crate::sys::fork_check::Process;
+use crate::sys::panics;
 
 /// A loop's membership in the kernel's list of one listener. See the [module](self).
 #[derive(Debug)]
@@ -39,6 +41,14 @@ pub(crate) struct Membership {
     registered: AtomicBool,
     /// The number of changes that the registration does not reflect yet.
     changes: AtomicUsize,
+    /// Not set if nobody looks after the membership.
+    mender: OnceLock<Box<dyn Mender>>,
+}
+
+/// Looks after a membership.
+pub(crate) trait Mender: fmt::Debug + Send + Sync {
+    /// Called with the error of a change. The membership has to be [mended](Membership::mend).
+    fn refused(&self, error: &io::Error);
 }
 
 /// Whether it is a loop's turn to take a listener's connections. It can be read without the
@@ -92,6 +102,7 @@ impl Membership {
             requeue: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             changes: AtomicUsize::new(0),
+            mender: OnceLock::new(),
         };
         membership.see_to_it()?;
         Ok(membership)
@@ -147,6 +158,20 @@ impl Membership {
     /// Tries again to watch the listener. Returns whether the loop now watches it, or need not.
     pub(crate) fn mend(&self) -> bool {
         !self.is_shut_out() || (self.see_to_it().is_ok() && !self.is_shut_out())
+    }
+
+    /// Sets who looks after the membership.
+    pub(crate) fn is_mended_by(&self, mender: Box<dyn Mender>) {
+        let _ = self.mender.set(mender);
+    }
+
+    /// Has the membership mended if a change by another loop failed.
+    pub(super) fn mend_after(&self, changed: io::Result<()>) {
+        let Err(error) = changed else { return };
+        match self.mender.get() {
+            Some(mender) => mender.refused(&error),
+            None => panics::log!(debug, %error, "a loop cannot watch a listener"),
+        }
     }
 
     /// Should the kernel give connections to this loop?

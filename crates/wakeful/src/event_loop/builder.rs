@@ -38,7 +38,7 @@ use crate::sys::panics;
 #[cfg(feature = "test-util")]
 use crate::task::InFlight;
 use crate::task::local::Local;
-use crate::task::try_again_by;
+use crate::task::{Attempts, try_again_by};
 use crate::timers::Timers;
 
 impl EventLoop {
@@ -109,7 +109,7 @@ impl EventLoop {
             driver.watch_questions(question)?;
         }
         let told = line.map(Running::new);
-        try_again_by(current::wake_after);
+        try_again_by(current::wake_after, current::with_attempts);
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone(), told),
             clock: Clock::new(
@@ -134,6 +134,7 @@ impl EventLoop {
             skipped: Cell::new(false),
             arrivals: Arrivals::default(),
             values: LoopValues::default(),
+            attempts: Attempts::default(),
             turn_time: Cell::new(None),
         };
         Ok(Self {

@@ -12,7 +12,7 @@ use super::inner::Inner;
 use crate::heartbeat::{Running, WorkText};
 use crate::metrics::SlowWork;
 use crate::sys::panics;
-use crate::task::local;
+use crate::task::{Attempts, local};
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
@@ -41,6 +41,11 @@ pub(super) fn wake_after(time: Duration, waker: Waker) -> bool {
     let at = inner.clock().now() + time;
     inner.set_timer(inner.clock().timer_time(at), waker);
     true
+}
+
+/// Calls `ask` with the attempts of the loop whose turn runs on this thread, if there is one.
+pub(super) fn with_attempts(ask: &mut dyn FnMut(&Attempts)) {
+    of_current(|inner| ask(&inner.attempts));
 }
 
 /// Gives a name to the work that the running poll has done since the last call in this poll, or

@@ -23,8 +23,8 @@ use crate::metrics::{Counters, Stopwatch};
 use crate::priority::Priority;
 #[cfg(feature = "test-util")]
 use crate::task::InFlight;
-use crate::task::JoinHandle;
 use crate::task::local::Local;
+use crate::task::{Attempts, JoinHandle};
 use crate::timers::{TimerKey, TimerTime, Timers};
 
 /// The parts of a loop. Only the thread-local that knows the current loop shares it. It never
@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub(super) skipped: Cell<bool>,
     pub(super) arrivals: Arrivals,
     pub(super) values: LoopValues,
+    /// To start a thread for blocking work.
+    pub(super) attempts: Attempts,
     /// The time of this turn's last clock reading, if there was one, and the stopwatch's stamp at
     /// that moment.
     pub(super) turn_time: Cell<Option<(Instant, u64)>>,

@@ -41,7 +41,8 @@ pub(super) trait Inline: Send {
     /// Writes what the destination takes at once. Returns whether nothing is left.
     fn write_what_fits(&mut self) -> bool;
 
-    /// Like `write_what_fits`, but waits for room as long as `patience` lasts.
+    /// Like `write_what_fits`, but waits for room as long as `patience` lasts. After that it still
+    /// writes what is queued and fits.
     fn write_within(&mut self, patience: &mut Patience<'_>) -> bool;
 }
 
@@ -81,11 +82,27 @@ impl<D: Destination> Background<D> {
         }
     }
 
-    /// Writes what the next message has, without waiting. `false`: there is none.
-    fn write_next(&mut self) -> bool {
-        let Ok(message) = self.messages.try_recv() else { return false };
+    /// Writes what the next message has, without waiting. Returns how many bytes that are. `None`:
+    /// there is no message.
+    fn write_next(&mut self) -> Option<usize> {
+        let message = self.messages.try_recv().ok()?;
+        let bytes = match &message {
+            Message::Lines { bytes, .. } => bytes.len(),
+            Message::Tell(_) | Message::LookAround => 0,
+        };
         contain(|| self.take(message, WhenFull::Fail));
-        true
+        Some(bytes)
+    }
+
+    /// Writes what is queued now, as far as the destination takes it at once. Returns whether
+    /// nothing of that is left. What other threads queue meanwhile does not prolong this.
+    fn write_what_is_queued(&mut self) -> bool {
+        let mut left = self.counts.queued.load(Ordering::Relaxed);
+        while left > 0 && self.output.is_writable(Duration::ZERO) {
+            let Some(bytes) = self.write_next() else { return true };
+            left = left.saturating_sub(bytes);
+        }
+        left == 0
     }
 
     fn write(&mut self, bytes: &[u8], lines: u64, when_full: WhenFull) {
@@ -125,7 +142,7 @@ impl<D: Destination> Background<D> {
 impl<D: Destination> Inline for Background<D> {
     fn write_what_fits(&mut self) -> bool {
         while self.output.is_writable(Duration::ZERO) {
-            if !self.write_next() {
+            if self.write_next().is_none() {
                 return true;
             }
         }
@@ -140,11 +157,11 @@ impl<D: Destination> Inline for Background<D> {
             let is_writable = self.output.is_writable(patience.until_next_look());
             let is_over = patience.is_over();
             drop(waits);
-            if is_writable && !self.write_next() {
+            if is_writable && self.write_next().is_none() {
                 return true;
             }
             if is_over {
-                return false;
+                return self.write_what_is_queued();
             }
             if !is_writable {
                 // This is user code, and may not have waited.

@@ -194,15 +194,27 @@ pub(crate) fn listen_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<Owned
         let only_v6 = from.only_v6().map_err(explain_call_error("getsockopt"))?;
         to.set_only_v6(only_v6).map_err(explain_call_error("setsockopt"))?;
     }
-    // A system that does not know of the option has bound no socket to a device. In a VRF all
-    // sockets are bound from the start, and without CAP_NET_RAW it must not be done again.
-    if let Ok(Some(device)) = from.device()
+    // In a VRF all sockets are bound from the start, and without CAP_NET_RAW it must not be done
+    // again.
+    if let Some(device) = device(&from)?
         && !matches!(to.device(), Ok(Some(bound)) if bound == device)
     {
         to.bind_device(Some(&device)).map_err(explain_call_error("setsockopt"))?;
     }
     rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
     start_to_listen(fd, addr)
+}
+
+/// The network device that a socket is bound to.
+///
+/// # Errors
+/// The device was removed: `ENODEV`.
+fn device(socket: &SockRef<'_>) -> io::Result<Option<Vec<u8>>> {
+    match socket.device() {
+        // A system that does not know of the option has bound no socket to a device.
+        Err(error) if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => Ok(None),
+        result => result.map_err(explain_call_error("getsockopt")),
+    }
 }
 
 /// Like [`listen`], for a socket beside which others will listen ([`listen_beside`]). It is bound

@@ -32,7 +32,7 @@ pub(crate) use self::aborts_on_drop::AbortsOnDrop;
 #[cfg(feature = "test-util")]
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
 pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
-pub(crate) use self::try_again::try_again_by;
+pub(crate) use self::try_again::{Attempts, try_again_by};
 
 /// Runs `f` on a thread that may block: for file and DNS work, a database client, or long
 /// computations. May be called on any thread.
@@ -93,8 +93,8 @@ where
     let pushed = pool::current().and_then(|pool| Ok((pool, pool.push(counted(job.clone()))?)));
     let state = match pushed {
         Ok((pool, number)) => {
-            let tries_again = pool.try_again_for(number);
-            State::Begun { job, place: Some((pool, number)), tries_again }
+            pool.try_again_for(number);
+            State::Begun { job, place: Some((pool, number)) }
         }
         Err(error) => {
             panics::discard(job);
@@ -131,10 +131,7 @@ where
     let job = Arc::new(Job::new(f));
     let runs = counted(job.clone());
     match without_signals(|| start_thread(name, move || runs.run(&|| false))) {
-        Ok(_) => {
-            let state = State::Begun { job, place: None, tries_again: false };
-            Ok(BlockingHandle { state })
-        }
+        Ok(_) => Ok(BlockingHandle { state: State::Begun { job, place: None } }),
         Err(error) => {
             let run_here = move || {
                 job.run(&|| false);
@@ -173,8 +170,6 @@ enum State<T> {
         job: Arc<dyn Join<T>>,
         /// Where the job is queued, until a thread takes it.
         place: Option<(&'static Pool, u64)>,
-        /// Does a loop try again to start a thread for it? See [`try_again`].
-        tries_again: bool,
     },
     Refused(io::Error),
     /// The outcome was taken.
@@ -204,7 +199,7 @@ impl<T> BlockingHandle<T> {
     /// });
     /// ```
     pub fn abort(&self) {
-        let State::Begun { job, place, .. } = &self.state else { return };
+        let State::Begun { job, place } = &self.state else { return };
         if is_forked(*place) {
             return;
         }
@@ -219,7 +214,7 @@ impl<T> BlockingHandle<T> {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match &self.state {
-            State::Begun { job, place, .. } => is_forked(*place) || job.is_over(),
+            State::Begun { job, place } => is_forked(*place) || job.is_over(),
             State::Refused(_) | State::Over => true,
         }
     }
@@ -240,7 +235,7 @@ impl<T> BlockingHandle<T> {
     pub fn detach(self) {}
 
     fn leave(&mut self) {
-        let State::Begun { job, place, .. } = mem::replace(&mut self.state, State::Over) else {
+        let State::Begun { job, place } = mem::replace(&mut self.state, State::Over) else {
             return;
         };
         if is_forked(place) {
@@ -263,20 +258,16 @@ impl<T> Future for BlockingHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = match &mut self.state {
-            State::Begun { job, place, tries_again } if !is_forked(*place) => {
-                match job.poll(cx.waker()) {
-                    Poll::Ready(Some(outcome)) => outcome.map_err(JoinError::panicked),
-                    Poll::Ready(None) => Err(JoinError::cancelled()),
-                    Poll::Pending => {
-                        if let Some((pool, number)) = place
-                            && !*tries_again
-                        {
-                            *tries_again = pool.try_again_for(*number);
-                        }
-                        return Poll::Pending;
+            State::Begun { job, place } if !is_forked(*place) => match job.poll(cx.waker()) {
+                Poll::Ready(Some(outcome)) => outcome.map_err(JoinError::panicked),
+                Poll::Ready(None) => Err(JoinError::cancelled()),
+                Poll::Pending => {
+                    if let Some((pool, number)) = place {
+                        pool.try_again_for(*number);
                     }
+                    return Poll::Pending;
                 }
-            }
+            },
             _ => Err(JoinError::cancelled()),
         };
         if let State::Refused(_) = self.state

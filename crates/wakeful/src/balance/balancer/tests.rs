@@ -7,6 +7,7 @@ use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
 use crate::balance::siblings::Siblings;
 use crate::balance::watch::Crowd;
+use crate::event_loop::Spent;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::sys::failures;
@@ -289,6 +290,46 @@ fn a_loop_that_the_kernel_refuses_to_let_in_is_nobody_to_rely_on_and_comes_in_in
     balance.step_back(0);
     assert!(!balance.shares[0].is_inside(0));
     group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+/// Two loops that sleep and wait at one listener, and the membership of the second one.
+fn two_that_sleep() -> (LoopGroup, Arc<Balancer>, Arc<Membership>) {
+    let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
+    let shared = [localhost()];
+    for (number, handle) in group.handles().iter().enumerate() {
+        balance.enter(number, listening::attach(handle, &shared).into_iter());
+    }
+    wait_until(|| group.handles().iter().all(|handle| handle.queue().is_asleep()));
+    let second = balance.shares[1].membership(0).unwrap();
+    (group, balance, second)
+}
+
+#[test]
+fn a_loop_that_a_review_cannot_let_in_comes_in_in_the_end() {
+    let (group, balance, second) = two_that_sleep();
+    refuse(u32::MAX);
+    second.requeue().unwrap_err();
+    assert!(balance.shares[1].is_shut_out());
+    // The reviews are on this thread, so they fail.
+    wait_until(|| {
+        let spent = Spent { busy: Duration::ZERO, idle: Duration::ZERO };
+        balance.board.say(0, spent);
+        balance.shares[1].is_in_list(0)
+    });
+    group.shutdown(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn a_loop_that_one_that_leaves_cannot_let_in_comes_in_in_the_end() {
+    let (group, balance, second) = two_that_sleep();
+    balance.step_back(1);
+    assert!(!second.is_registered());
+    group.handles()[0].post_and_wait(|| refuse(u32::MAX)).unwrap();
+    listening::close(&group.handles()[0], 0);
+    wait_until(|| second.is_registered());
+    group.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]

@@ -166,6 +166,20 @@ fn without_a_thread_lines_are_written_as_far_as_there_is_room() {
     assert!(reader.join().unwrap().ends_with(&line(99)));
 }
 
+#[test]
+fn a_flush_without_time_writes_all_for_which_there_is_room() {
+    let (mut reader, mut writer) = small_pipe();
+    writer.write_all(&[b'x'; 8192]).unwrap();
+    let log = without_thread(Plain(writer));
+    (0..10).for_each(|number| log.write_lines(line(number).into_bytes(), 1));
+    assert_eq!(log.written(), 0, "there is no room");
+    reader.read_exact(&mut [0; 8192]).unwrap();
+    assert!(log.flush_within(Duration::ZERO));
+    assert_eq!((log.written(), log.dropped()), (10, 0));
+    drop(log);
+    assert_eq!(rest_of(reader), (0..10).map(line).collect::<String>());
+}
+
 /// The pipe plays a disk that is full in the middle of a line, and later has room again.
 #[test]
 fn what_was_written_before_a_failure_counts_and_a_part_of_a_line_stays_alone() {

@@ -214,8 +214,8 @@ impl Pool {
         if refused.is_some() { Err(error) } else { Ok(number) }
     }
 
-    /// If the job waits because no thread could be started, has the loop of this thread try again.
-    /// Returns whether it does.
+    /// If the job waits because no thread could be started, has the loop of this thread try again,
+    /// even if another loop does, which may end. Returns whether it does.
     pub(super) fn try_again_for(&'static self, number: u64) -> bool {
         // A failure sets this before it wakes the tasks that wait. So a task sees it here if it
         // registered its waker too late to be woken.
@@ -223,25 +223,7 @@ impl Pool {
             return false;
         }
         let waits = self.state().may_wait_long(number);
-        waits && try_again::after_each(PAUSE, move || self.attempt(number))
-    }
-
-    /// Tries to start a thread, if the jobs need another one. Returns whether this job is still
-    /// queued.
-    fn attempt(&'static self, number: u64) -> bool {
-        if self.is_forked() {
-            return false;
-        }
-        let mut state = self.state();
-        if !state.queue.contains_key(&number) {
-            return false;
-        }
-        let failure = self.grow(&mut state);
-        drop(state);
-        if let Some(failure) = failure {
-            failure.tell();
-        }
-        true
+        waits && try_again::after_each(PAUSE, self, number)
     }
 
     /// Takes a job off the queue, if no thread has begun it.
@@ -346,6 +328,24 @@ impl Pool {
                 return;
             }
         }
+    }
+}
+
+impl try_again::Queue for Pool {
+    fn attempt(&'static self, last: u64) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let mut state = self.state();
+        if state.queue.range(..=last).next().is_none() {
+            return false;
+        }
+        let failure = self.grow(&mut state);
+        drop(state);
+        if let Some(failure) = failure {
+            failure.tell();
+        }
+        true
     }
 }
 
@@ -495,6 +495,27 @@ mod tests {
         until("it is woken", || woken.load(Ordering::Relaxed));
         assert_eq!(counts(pool), (1, 0));
         crate::block_on(async { assert!(pool.try_again_for(1)) });
+        drop(hold);
+    }
+
+    #[test]
+    fn each_loop_has_one_timer_for_all_jobs_that_it_waits_for() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let pool = pool(|pool| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
+            0 => start(pool),
+            _ => refused(pool),
+        });
+        let (hold, held) = mpsc::channel::<()>();
+        pool.push(job(move || held.recv().is_err())).unwrap();
+        until("the thread has begun", || counts(pool) == (1, 0));
+        let numbers: Vec<_> = (0..10).map(|_| pool.push(job(|| ())).unwrap()).collect();
+        for _ in 0..2 {
+            crate::block_on(async {
+                assert!(numbers.iter().all(|number| pool.try_again_for(*number)));
+                let timers = crate::event_loop::of_current(|inner| inner.timers().borrow().len());
+                assert_eq!(timers, Some(1));
+            });
+        }
         drop(hold);
     }
 

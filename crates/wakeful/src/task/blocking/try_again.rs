@@ -1,10 +1,13 @@
 //! Another attempt to start a thread, while work waits because the last attempt failed.
 //!
-//! The threads cannot make it, because all of them are busy, maybe for ever. So the loop of a
-//! thread that has given the work, or that awaits it, makes it by a timer.
+//! The threads cannot make it, because all of them are busy, maybe for ever. So each loop whose
+//! thread has given such work, or awaits it, makes it by a timer: one for all its work. Another
+//! loop may end, or may have no turn for long, so none relies on another one.
 
-use std::cell::Cell;
-use std::sync::Arc;
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -12,38 +15,60 @@ use std::time::Duration;
 /// has one.
 type WakeAfter = fn(Duration, Waker) -> bool;
 
+/// Calls the function with the attempts of this thread's loop, if it has one.
+type OfLoop = fn(&mut dyn FnMut(&Attempts));
+
 thread_local! {
-    static WAKE_AFTER: Cell<Option<WakeAfter>> = const { Cell::new(None) };
+    static HERE: Cell<Option<(WakeAfter, OfLoop)>> = const { Cell::new(None) };
 }
 
-/// From now on, `wake_after` sets the timers on this thread.
-pub(crate) fn try_again_by(wake_after: WakeAfter) {
-    WAKE_AFTER.set(Some(wake_after));
+/// From now on, `wake_after` sets the timers on this thread, and `of_loop` finds its loop.
+pub(crate) fn try_again_by(wake_after: WakeAfter, of_loop: OfLoop) {
+    HERE.set(Some((wake_after, of_loop)));
 }
 
-/// Has the loop of this thread call `attempt` after each `pause`, until it returns `false`. Returns
-/// `false` if there is no loop.
+/// What waits for a thread.
+pub(super) trait Queue: Send + Sync {
+    /// Tries to start a thread. Returns whether jobs up to `last` still wait.
+    fn attempt(&'static self, last: u64) -> bool;
+}
+
+/// A loop's attempts. They end with the loop, or when nothing waits for them.
+#[derive(Default)]
+pub(crate) struct Attempts(RefCell<Weak<Again>>);
+
+struct Again {
+    pause: Duration,
+    queue: &'static dyn Queue,
+    /// The last job for which it is.
+    last: AtomicU64,
+}
+
+/// Has the loop of this thread make an attempt after each `pause`, as long as jobs up to this one
+/// wait. Returns `false` if there is no loop.
 #[cold]
-pub(super) fn after_each(
-    pause: Duration,
-    attempt: impl Fn() -> bool + Send + Sync + 'static,
-) -> bool {
-    set(Arc::new(Again { pause, attempt }))
+pub(super) fn after_each(pause: Duration, queue: &'static dyn Queue, number: u64) -> bool {
+    let Some((_, of_loop)) = HERE.try_with(Cell::get).ok().flatten() else { return false };
+    let mut there = None;
+    of_loop(&mut |attempts| there = attempts.0.borrow().upgrade());
+    if let Some(there) = there.filter(|there| ptr::addr_eq(there.queue, queue)) {
+        there.last.fetch_max(number, Ordering::Relaxed);
+        return true;
+    }
+    let again = Arc::new(Again { pause, queue, last: AtomicU64::new(number) });
+    let is_set = set(again.clone());
+    of_loop(&mut |attempts| *attempts.0.borrow_mut() = Arc::downgrade(&again));
+    is_set
 }
 
-struct Again<A> {
-    pause: Duration,
-    attempt: A,
+fn set(again: Arc<Again>) -> bool {
+    let here = HERE.try_with(Cell::get).ok().flatten();
+    here.is_some_and(|(wake_after, _)| wake_after(again.pause, Waker::from(again)))
 }
 
-fn set<A: Fn() -> bool + Send + Sync + 'static>(again: Arc<Again<A>>) -> bool {
-    let wake_after = WAKE_AFTER.try_with(Cell::get).ok().flatten();
-    wake_after.is_some_and(|wake_after| wake_after(again.pause, Waker::from(again)))
-}
-
-impl<A: Fn() -> bool + Send + Sync + 'static> Wake for Again<A> {
+impl Wake for Again {
     fn wake(self: Arc<Self>) {
-        if (self.attempt)() {
+        if self.queue.attempt(self.last.load(Ordering::Relaxed)) {
             set(self);
         }
     }
