@@ -57,7 +57,7 @@ impl Proxy {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
-            progress.touch();
+            progress.begin();
             let answered = {
                 let asked = pin!(exchange.host().upgrade(request));
                 within(self.silence, &progress, asked).await
