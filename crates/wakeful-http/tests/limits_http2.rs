@@ -259,6 +259,23 @@ fn it_is_the_right_stream_that_is_reset_whatever_else_comes_with_it() {
     assert_eq!(running.http_counts().in_flight(), 1);
 }
 
+/// A request whose trailers have begun is known, too.
+#[test]
+fn a_header_of_trailers_that_has_not_ended_spares_no_response_its_limit() {
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let running = start(Limits::new().min_rate(rate));
+    let mut client = client_without_room(&running);
+    client.get(1, "/endless");
+    let trailers = field("a", "b");
+    let (begin, rest) = trailers.split_at(1);
+    let head = frame(HEADERS, END_HEADERS, 3, &head("GET", "/endless"));
+    client.write(&[head, frame(HEADERS, END_STREAM, 3, begin)].concat());
+    until("both have come", || running.http_counts().in_flight() == 2);
+    client.send(CONTINUATION, END_HEADERS, 3, rest);
+    take_until_reset(&mut client, 1, BTreeSet::from([3]), 0);
+    counted(&running, Refusal::SlowResponse, 1);
+}
+
 /// What the server refuses is not written then, before it hands over the next request.
 #[test]
 fn it_is_the_right_stream_also_where_the_socket_was_full() {
