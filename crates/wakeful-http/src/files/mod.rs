@@ -40,7 +40,6 @@ pub use response_future::ResponseFuture;
 pub use serve_file::ServeFile;
 pub use settings::{HiddenFiles, Precompressed};
 
-use open_files::OpenFiles;
 use otherwise::Otherwise;
 use settings::Shared;
 
@@ -167,10 +166,11 @@ impl ServeDir {
     }
 
     /// Sets how many files (and directories) this service and its clones may have open at a time,
-    /// on all loops together. A request opens up to three for a moment. Then it keeps one, until
-    /// the last chunk of its response is read, or the response is dropped. So two responses fewer
-    /// than the limit may be under way at a time: with the smallest limit, 3, each slow client
-    /// holds up all others. `None` disables the limit.
+    /// on all loops together. A request opens up to three for a moment (four if the kernel or a
+    /// seccomp profile refuses `openat2`). Then it keeps one, until the last chunk of its response
+    /// is read, or the response is dropped. So two responses fewer than the limit may be under way
+    /// at a time: with the smallest limit, 3, each slow client holds up all others. `None` disables
+    /// the limit.
     ///
     /// Beyond the limit requests wait, in the order of their arrival. Half of the limit is for the
     /// first request in flight of each connection: the further ones, which only HTTP/2 connections
@@ -214,7 +214,7 @@ impl ServeDir {
     #[doc(hidden)]
     #[must_use]
     pub fn max_open_files_by(self, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
-        self.with(|shared| shared.open_files = OpenFiles::of(most))
+        self.with(|shared| shared.set_max_open_files_by(most))
     }
 
     /// Serves `file` instead of a 404 response, as if the path named `file`. Use this for a
