@@ -15,6 +15,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
 const GUARD: Duration = Duration::from_secs(30);
 const SIZE: usize = 50_000;
 const CLOSE: &str = "connection: close\r\n";
+const WEBSOCKET: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// Killed when it is dropped.
 struct Server {
@@ -138,6 +140,25 @@ fn every_client_of_a_proxy_gets_its_backend() {
     proxy.serves_all(300, &path);
 }
 
+/// What is kept back for idle connections to the backend is not taken from them.
+#[test]
+fn every_client_that_the_user_allows_has_its_tunnel_at_the_same_time() {
+    const CLIENTS: usize = 170;
+    let backend = Server::start("", &["http"]);
+    let connections = CLIENTS.to_string();
+    let arguments = ["proxy", "--to", &backend.addr, "--max-connections", &connections];
+    // Who waits is refused after this time.
+    let arguments = [&arguments[..], &["--upstream-timeout", "5"]].concat();
+    let proxy = Server::start("ulimit -n 400;", &arguments);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| proxy.connect()).collect();
+    clients.iter_mut().for_each(|client| ask(client, "/ws", WEBSOCKET));
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut answer = [0; 12];
+        let read = client.read_exact(&mut answer);
+        assert!(read.is_ok() && &answer == b"HTTP/1.1 101", "connection {number}: {read:?}");
+    }
+}
+
 /// A user has allowed more clients than there are descriptors for tunnels. Each tunnel ends, and
 /// makes room for the next one.
 #[test]
@@ -148,9 +169,7 @@ fn every_client_of_a_proxy_gets_its_tunnel_when_others_have_ended() {
     let arguments = ["proxy", "--to", &backend.addr, "--max-connections", &connections];
     let proxy = Server::start("ulimit -n 64;", &arguments);
     let mut waiting: Vec<_> = (0..CLIENTS).map(|_| proxy.connect()).collect();
-    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
-                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    waiting.iter_mut().for_each(|client| ask(client, "/ws", upgrade));
+    waiting.iter_mut().for_each(|client| ask(client, "/ws", WEBSOCKET));
     let begun = Instant::now();
     while !waiting.is_empty() {
         assert!(begun.elapsed() < GUARD, "{} wait for ever", waiting.len());

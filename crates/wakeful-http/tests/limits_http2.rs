@@ -259,6 +259,43 @@ fn it_is_the_right_stream_that_is_reset_whatever_else_comes_with_it() {
     assert_eq!(running.http_counts().in_flight(), 1);
 }
 
+/// A request whose trailers have begun is known, too.
+#[test]
+fn a_header_of_trailers_that_has_not_ended_spares_no_response_its_limit() {
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let running = start(Limits::new().min_rate(rate));
+    let mut client = client_without_room(&running);
+    client.get(1, "/endless");
+    let trailers = field("a", "b");
+    let (begin, rest) = trailers.split_at(1);
+    let head = frame(HEADERS, END_HEADERS, 3, &head("GET", "/endless"));
+    client.write(&[head, frame(HEADERS, END_STREAM, 3, begin)].concat());
+    until("both have come", || running.http_counts().in_flight() == 2);
+    client.send(CONTINUATION, END_HEADERS, 3, rest);
+    take_until_reset(&mut client, 1, BTreeSet::from([3]), 0);
+    counted(&running, Refusal::SlowResponse, 1);
+}
+
+/// More than there may be requests at a time, and all in one read.
+#[test]
+fn many_streams_that_are_refused_do_not_hide_those_behind_them() {
+    const GET: u8 = END_STREAM | END_HEADERS;
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let http2 = Http2Limits::new().max_streams(4);
+    let running = start(Limits::new().min_rate(rate).http2(http2));
+    let mut client = client_without_room(&running);
+    client.get(1, "/endless");
+    until("it has come", || running.http_counts().in_flight() == 1);
+    let malformed = [head("GET", "/endless"), field("connection", "close")].concat();
+    let streams: Vec<u32> = (1..=13).map(|number| 1 + 2 * number).collect();
+    let (last, refused) = streams.split_last().unwrap();
+    let refused = refused.iter().map(|stream| frame(HEADERS, GET, *stream, &malformed));
+    let last = frame(HEADERS, GET, *last, &head("GET", "/endless"));
+    client.write(&[refused.collect::<Vec<_>>().concat(), last].concat());
+    take_until_reset(&mut client, 1, BTreeSet::from_iter(streams), 0);
+    counted(&running, Refusal::SlowResponse, 1);
+}
+
 /// What the server refuses is not written then, before it hands over the next request.
 #[test]
 fn it_is_the_right_stream_also_where_the_socket_was_full() {

@@ -24,7 +24,7 @@ use wakeful_http::{Readiness, Running};
 
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
-use crate::for_requests;
+use crate::for_requests::{self, Others};
 use crate::scrape::Scrape;
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
@@ -98,7 +98,8 @@ impl HttpOptions {
     ) -> io::Result<Option<ServeDir>> {
         let kept = admin::descriptors(self.descriptors(), admin);
         let Some(files) = self.files.take() else { return Ok(None) };
-        Ok(Some(match for_requests::most(options, kept, admin::kept_for(admin) + FOR_OTHERS)? {
+        let others = Others { idle: 0, rest: admin::kept_for(admin) + FOR_OTHERS };
+        Ok(Some(match for_requests::most(options, kept, others)? {
             Some(most) => files.max_open_files_by(most),
             None => files,
         }))

@@ -14,13 +14,17 @@ const FIRST_WINDOW: u32 = 65_535;
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct OpenStreams {
-    /// In the order of their numbers, which is also the order of their requests. There are at most
-    /// a few more than the client may have open, because responses may wait in h2 for as long as
-    /// the client gives no room.
+    /// In the order of their numbers, which is also the order of their requests. There may be more
+    /// than the client may have open: responses may wait in h2 for as long as the client gives no
+    /// room, and resets until they are written.
     streams: Vec<OpenStream>,
     most: usize,
     initial_window: u32,
     hand_over: HandOver,
+    /// How many requests had come to the service when it was last concluded which stream each has.
+    concluded: u64,
+    /// How much was sent on streams of which that is not known.
+    sent_unknown: u64,
 }
 
 #[derive(Debug)]
@@ -35,11 +39,22 @@ struct OpenStream {
     sent: u64,
 }
 
+/// The `request` of a stream of which nothing was concluded yet.
+const NONE_YET: u64 = u64::MAX;
+
+impl OpenStream {
+    /// Is it not to be known any more which request it has?
+    fn is_unknown(&self) -> bool {
+        !self.is_known && self.request != NONE_YET
+    }
+}
+
 impl OpenStreams {
     /// Keeps track of at most `most` streams.
     pub(crate) fn new(most: usize) -> Self {
         let (streams, hand_over) = (Vec::new(), HandOver::default());
-        Self { streams, most, initial_window: FIRST_WINDOW, hand_over }
+        let initial_window = FIRST_WINDOW;
+        Self { streams, most, initial_window, hand_over, concluded: 0, sent_unknown: 0 }
     }
 
     /// How many streams are open.
@@ -56,7 +71,7 @@ impl OpenStreams {
     pub(crate) fn opens(&mut self, stream: u32) {
         self.hand_over.opens(stream, self.most);
         if self.streams.len() < self.most {
-            let (is_known, request) = (false, u64::MAX);
+            let (is_known, request) = (false, NONE_YET);
             self.streams.push(OpenStream { stream, is_known, request, credit: 0, sent: 0 });
         }
     }
@@ -94,20 +109,24 @@ impl OpenStreams {
             let open = &mut self.streams[place];
             open.credit = open.credit.saturating_sub(length.into());
             open.sent = open.sent.saturating_add(length.into());
+            if open.is_unknown() {
+                self.sent_unknown = self.sent_unknown.saturating_add(length.into());
+            }
         }
     }
 
     /// Notes, after a poll in which everything was written, that `requests` have come to the
     /// service in all. The header of the stream `begins` has not ended.
     pub(crate) fn handed_over(&mut self, requests: u64, begins: Option<u32>) {
-        let Self { streams, hand_over, .. } = self;
+        let Self { streams, hand_over, concluded, .. } = self;
+        *concluded = requests;
         hand_over.conclude(requests, begins, |stream, request| {
             if let Ok(place) = streams.binary_search_by_key(&stream, |open| open.stream) {
                 (streams[place].is_known, streams[place].request) = (true, request);
             }
         });
         // Those that are left have none.
-        let is_left = |open: &&mut OpenStream| open.request == u64::MAX;
+        let is_left = |open: &&mut OpenStream| open.request == NONE_YET;
         let rest = streams.iter_mut().rev().take_while(is_left);
         for open in rest.filter(|open| Some(open.stream) != begins) {
             open.request = requests;
@@ -115,12 +134,25 @@ impl OpenStreams {
     }
 
     /// If the client gives the stream of a request no room: how much was sent on it so far. `None`
-    /// if there is room, or if it is not known which stream the request has.
+    /// if there is room.
+    ///
+    /// If it is not known which stream the request has, it may be any of those of which this is
+    /// not known, so they count together. A client could arrange that, and must not gain by it.
     pub(crate) fn sent_without_room(&self, request: u64) -> Option<u64> {
         let place = self.streams.partition_point(|open| open.request < request);
-        let open = self.streams.get(place)?;
-        let window = i64::from(self.initial_window).saturating_add(open.credit);
-        (open.is_known && open.request == request && window <= 0).then_some(open.sent)
+        let at = self.streams.get(place).filter(|open| open.is_known && open.request == request);
+        match at {
+            Some(open) => self.has_no_room(open).then_some(open.sent),
+            None if request > self.concluded => None,
+            None => {
+                let is_shut = |open: &OpenStream| open.is_unknown() && self.has_no_room(open);
+                self.streams.iter().any(is_shut).then_some(self.sent_unknown)
+            }
+        }
+    }
+
+    fn has_no_room(&self, open: &OpenStream) -> bool {
+        i64::from(self.initial_window).saturating_add(open.credit) <= 0
     }
 
     fn place(&self, stream: u32) -> Option<usize> {
@@ -137,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_whose_stream_is_not_certain_has_room() {
+    fn requests_whose_streams_are_not_certain_count_together() {
         let mut open = OpenStreams::new(10);
         open.begin_with(0);
         [1, 3].iter().for_each(|stream| open.opens(*stream));
@@ -147,12 +179,22 @@ mod tests {
         open.handed_over(4, None);
         [11, 13].iter().for_each(|stream| open.opens(*stream));
         open.handed_over(5, Some(13));
-        assert_eq!(shut(&open, 0..9), [1, 2, 5]);
+        assert_eq!(shut(&open, 1..9), [1, 2, 3, 4, 5]);
+        for (stream, bytes) in [(1, 1), (5, 2), (9, 4), (11, 8), (13, 16)] {
+            open.sent(stream, bytes);
+        }
+        let sent = [1, 2, 3, 4, 5].map(|request| open.sent_without_room(request).unwrap());
+        assert_eq!(sent, [1, 0, 2 + 4, 2 + 4, 8]);
+        // One without room is enough.
+        [5, 7].iter().for_each(|stream| open.may_have(*stream, 10));
+        assert_eq!(shut(&open, 1..9), [1, 2, 3, 4, 5]);
+        open.may_have(9, 10);
+        assert_eq!(shut(&open, 1..9), [1, 2, 5]);
         open.server_ends(3);
         open.handed_over(6, None);
-        assert_eq!(shut(&open, 0..9), [1, 5, 6]);
-        open.may_have(13, 1);
-        assert_eq!(shut(&open, 0..9), [1, 5]);
+        assert_eq!(shut(&open, 1..9), [1, 5, 6]);
+        open.may_have(13, 17);
+        assert_eq!(shut(&open, 1..9), [1, 5]);
     }
 
     #[test]

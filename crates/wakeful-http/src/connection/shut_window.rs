@@ -48,13 +48,14 @@ impl ShutWindow {
         if period.waited < period.longest {
             return false;
         }
-        let is_too_slow = rate.is_above(sent - period.before, period.waited);
+        let is_too_slow = rate.is_above(sent.saturating_sub(period.before), period.waited);
         self.begin(rate, sent);
         is_too_slow
     }
 
     fn begin(&mut self, rate: MinRate, sent: u64) {
-        let more = (sent - self.counted) / A_SECOND;
+        // It is less when another number is taken, because the stream is over.
+        let more = sent.saturating_sub(self.counted) / A_SECOND;
         let longest = rate.window.saturating_add(Duration::from_secs(more.min(LONGEST)));
         self.period = Some(Period { waited: Duration::ZERO, longest, before: sent });
         self.counted = sent;

@@ -56,7 +56,10 @@ impl ConnectionState {
             Protocol::Http1 => Framing::wanted(loop_state.limits()),
             Protocol::Http2 => None,
         };
-        let most_streams = 2 * loop_state.limits().http2.max_streams as usize;
+        // Malformed ones are open until their resets are written, and may come with others in one
+        // read. They must not take the places of these.
+        let http2 = &loop_state.limits().http2;
+        let most_streams = http2.max_error_resets.saturating_add(2 * http2.max_streams as usize);
         Rc::new(Self {
             clock: PhaseClock::new(movable.arrived(), movable.served()),
             loop_state,

@@ -71,6 +71,15 @@ impl Root {
         Ok(Self { way, ..Self::new(path)? })
     }
 
+    /// How many descriptors a request opens at most, for a moment: the directory, the file, and its
+    /// compressed variant. If each name is opened separately, the variant's directory is open, too.
+    pub(super) fn opens_at_most(&self) -> usize {
+        match self.way {
+            Way::Openat2 | Way::Trusted => 3,
+            Way::EachName => 4,
+        }
+    }
+
     /// Opens the directory as it is now, because a deployment may have put another one in its
     /// place.
     pub(super) fn open(&self) -> Result<Opened, Errno> {

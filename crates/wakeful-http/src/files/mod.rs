@@ -40,7 +40,6 @@ pub use response_future::ResponseFuture;
 pub use serve_file::ServeFile;
 pub use settings::{HiddenFiles, Precompressed};
 
-use open_files::OpenFiles;
 use otherwise::Otherwise;
 use settings::Shared;
 
@@ -169,19 +168,21 @@ impl ServeDir {
     }
 
     /// Sets how many files (and directories) this service and its clones may have open at a time,
-    /// on all loops together. A request opens up to three for a moment. Then it keeps one, until
-    /// the last chunk of its response is read, or the response is dropped. `None` disables the
-    /// limit.
+    /// on all loops together. A request opens up to three for a moment (four if the kernel or a
+    /// seccomp profile refuses `openat2`). Then it keeps one, until the last chunk of its response
+    /// is read, or the response is dropped. So two responses fewer than the limit may be under way
+    /// at a time: with the smallest limit, 3, each slow client holds up all others. `None` disables
+    /// the limit.
     ///
     /// Beyond the limit requests wait, in the order of their arrival. Half of the limit is for the
     /// first request in flight of each connection: the further ones, which only HTTP/2 connections
     /// have, share the other half. (A handler that calls this service in another task counts as
     /// such a first one.) The server's limits apply meanwhile (such as
     /// [`Limits::request_timeout`](crate::Limits::request_timeout)). A request that has waited for
-    /// 30 s gets 503, and counts as
-    /// [`Refusal::OpenFiles`](crate::Refusal::OpenFiles). A client that reads its responses too
-    /// slowly loses them ([`Limits::min_rate`](crate::Limits::min_rate)), but one that reads just
-    /// fast enough may hold many files for long.
+    /// 30 s gets 503, and counts as [`Refusal::OpenFiles`](crate::Refusal::OpenFiles). A client
+    /// that reads its responses too slowly loses them
+    /// ([`Limits::min_rate`](crate::Limits::min_rate)), but one that reads just fast enough may
+    /// hold many files for long.
     ///
     /// Set this if clients may use HTTP/2. One HTTP/2 connection asks for up to 200 files at a
     /// time, and a server keeps one descriptor for each connection
@@ -215,7 +216,7 @@ impl ServeDir {
     #[doc(hidden)]
     #[must_use]
     pub fn max_open_files_by(self, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
-        self.with(|shared| shared.open_files = OpenFiles::of(most))
+        self.with(|shared| shared.set_max_open_files_by(most))
     }
 
     /// Serves `file` instead of a 404 response, as if the path named `file`. Use this for a

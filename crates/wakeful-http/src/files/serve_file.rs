@@ -115,7 +115,8 @@ impl ServeFile {
         self.with(|shared| shared.set_max_jobs(jobs))
     }
 
-    /// Sets how many files this service and its clones may have open at a time: see
+    /// Sets how many files this service and its clones may have open at a time, which is two more
+    /// than the responses that may be under way: see
     /// [`ServeDir::max_open_files`](super::ServeDir::max_open_files).
     #[must_use]
     pub fn max_open_files(self, files: impl Into<Option<usize>>) -> Self {

@@ -50,8 +50,17 @@ impl Shared {
     }
 
     pub(super) fn set_max_open_files(&mut self, files: Option<usize>) {
-        self.open_files =
-            files.map_or_else(OpenFiles::default, |files| OpenFiles::of(move || files));
+        match files {
+            None => self.open_files = OpenFiles::default(),
+            Some(files) => self.set_max_open_files_by(move || files),
+        }
+    }
+
+    pub(super) fn set_max_open_files_by(
+        &mut self,
+        most: impl Fn() -> usize + Send + Sync + 'static,
+    ) {
+        self.open_files = OpenFiles::of(&self.root, most);
     }
 }
 

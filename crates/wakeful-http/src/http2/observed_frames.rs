@@ -29,6 +29,8 @@ pub(super) struct ObservedFrames {
     /// The last stream that the client opened, and how many it has opened.
     last_stream: u32,
     opened: u64,
+    /// Whether the last header opens that stream. If not, it is trailers.
+    opens: bool,
     /// The number of bytes of responses.
     data: u64,
     refused: u64,
@@ -46,6 +48,7 @@ impl ObservedFrames {
             last: None,
             last_stream: 0,
             opened: 0,
+            opens: false,
             data: 0,
             refused: 0,
         }
@@ -53,7 +56,7 @@ impl ObservedFrames {
 
     /// Notes bytes that the client has sent.
     pub(super) fn received(&mut self, bytes: &[u8], open: &mut OpenStreams) {
-        let Self { received, limits, flood, last, last_stream, opened, .. } = self;
+        let Self { received, limits, flood, last, last_stream, opened, opens, .. } = self;
         let mut count = 0;
         received.feed(bytes, |found| {
             let frame = match found {
@@ -66,10 +69,13 @@ impl ObservedFrames {
                 flood.get_or_insert(refusal);
             }
             *last = Some(frame);
-            if frame.kind == frames::HEADERS && frame.stream > *last_stream {
-                *last_stream = frame.stream;
-                *opened += 1;
-                open.opens(frame.stream);
+            if frame.kind == frames::HEADERS {
+                *opens = frame.stream > *last_stream;
+                if *opens {
+                    *last_stream = frame.stream;
+                    *opened += 1;
+                    open.opens(frame.stream);
+                }
             } else if frame.kind == frames::RST_STREAM {
                 open.client_resets(frame.stream);
             }
@@ -107,19 +113,23 @@ impl ObservedFrames {
         })
     }
 
+    /// The stream of which the first header has begun and not ended, so that it is no request yet.
+    /// Trailers that have not ended belong to a request that has come.
+    fn begins(&self) -> Option<u32> {
+        (self.opens && self.is_in_header()).then_some(self.last_stream)
+    }
+
     /// Reports what was observed to the connection, and returns the connection's phase.
     pub(super) fn tell(&mut self, state: &ConnectionState) -> Phase {
         self.count_refused(state);
-        let is_in_header = self.is_in_header();
+        let begins = self.begins();
         let mut open = state.streams();
         if !state.writes().is_blocked() {
-            let in_header = self.last.filter(|_| is_in_header).map(|frame| frame.stream);
-            open.handed_over(state.movable().served(), in_header);
+            open.handed_over(state.movable().served(), begins);
         }
-        // The stream of a header that has not ended is no request yet.
-        let begins = is_in_header && open.last() == Some(self.last_stream);
-        state.writes().streams_sent(self.data, open.count() > usize::from(begins));
-        if is_in_header {
+        let is_one_begun = begins.is_some() && open.last() == begins;
+        state.writes().streams_sent(self.data, open.count() > usize::from(is_one_begun));
+        if self.is_in_header() {
             Phase::Header
         } else if state.requests().is_in_flight() || state.writes().is_blocked() || open.count() > 0
         {
@@ -132,7 +142,7 @@ impl ObservedFrames {
     /// Counts the streams that h2 has refused: they were opened, and did not come to the service
     /// when h2 had read everything.
     fn count_refused(&mut self, state: &ConnectionState) {
-        let begun = state.movable().served() + u64::from(self.is_in_header());
+        let begun = state.movable().served() + u64::from(self.begins().is_some());
         let refused = self.opened.saturating_sub(begun);
         if refused > self.refused && !state.closing().has_begun() && !state.writes().is_blocked() {
             let more = refused - self.refused;
@@ -184,6 +194,35 @@ mod tests {
     /// Which of the first three requests have no room, and how much was sent of each.
     fn shut(open: &OpenStreams) -> [Option<u64>; 3] {
         [1, 2, 3].map(|request| open.sent_without_room(request))
+    }
+
+    #[test]
+    fn a_stream_begins_with_its_first_header_and_not_with_its_trailers() {
+        let begun = |flags, stream| frame(frames::HEADERS, flags, stream, b"fields");
+        let rest = |flags, stream| frame(frames::CONTINUATION, flags, stream, b"rest");
+        for size in [1, 4, 1000] {
+            let mut frames = ObservedFrames::new(&Limits::default());
+            let mut open = OpenStreams::new(10);
+            let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+            let mut begins = |bytes: &[Vec<u8>]| {
+                let bytes = bytes.concat();
+                bytes.chunks(size).for_each(|piece| frames.received(piece, &mut open));
+                (frames.is_in_header(), frames.begins())
+            };
+            assert_eq!(begins(&[preface, begun(0, 1)]), (true, Some(1)));
+            assert_eq!(begins(&[rest(0, 1)]), (true, Some(1)));
+            assert_eq!(begins(&[rest(frames::END_HEADERS, 1)]), (false, None));
+            // The request has come, whatever its trailers do.
+            assert_eq!(begins(&[headers(0, 3), begun(frames::END_STREAM, 3)]), (true, None));
+            assert_eq!(begins(&[rest(0, 3)]), (true, None));
+            assert_eq!(begins(&[rest(frames::END_HEADERS, 3)]), (false, None));
+            assert_eq!(begins(&[begun(frames::END_STREAM, 1)]), (true, None));
+            assert_eq!(begins(&[rest(frames::END_HEADERS, 1)]), (false, None));
+            let mut cut = headers(0, 5);
+            cut.pop();
+            assert_eq!(begins(&[cut]), (true, Some(5)));
+            assert_eq!(begins(&[b"s".to_vec()]), (false, None));
+        }
     }
 
     #[test]

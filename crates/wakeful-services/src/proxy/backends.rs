@@ -238,7 +238,7 @@ impl Drop for Exchange {
         self.at.in_flight.set(self.at.in_flight.get() - 1);
         self.at.counts.in_flight.add(-1);
         if self.chosen_as.get() == Standing::Due {
-            self.members.health().end_trial(self.at.backend.id);
+            self.members.health().end_trial(self.at.backend.id, Instant::now());
         }
     }
 }

@@ -168,10 +168,12 @@ impl Health {
         }
     }
 
-    /// Notes that the trial ended without a result.
-    pub(super) fn end_trial(&mut self, backend: Id) {
-        if let Some(state) = self.backends.get_mut(&backend) {
-            state.tried_until = None;
+    /// Notes that the trial ended without a result: its client has gone, or may have caused the
+    /// failure. Another request may have the same fate, so the next one waits for its turn.
+    pub(super) fn end_trial(&mut self, backend: Id, now: Instant) {
+        let Some(state) = self.backends.get_mut(&backend) else { return };
+        if state.tried_until.take().is_some() {
+            state.out_until = state.out_until.max(now.checked_add(self.settings.shortest));
         }
     }
 
@@ -301,11 +303,27 @@ mod tests {
         assert_eq!(health.standing(0, later), Standing::Due);
         health.begin_trial(0, later);
         assert_eq!(health.standing(0, later), Standing::Out);
-        health.end_trial(0);
-        assert_eq!(health.standing(0, later), Standing::Due);
-        health.begin_trial(0, later);
         health.succeeded(0);
         assert_eq!(health.standing(0, later), Standing::In);
+    }
+
+    #[test]
+    fn a_trial_without_a_result_leaves_it_out_for_the_shortest_time() {
+        let (mut health, mut now) = health(2);
+        eject(&mut health, 0, now);
+        for _ in 0..3 {
+            now += SECOND;
+            health.begin_trial(0, now);
+            health.end_trial(0, now);
+            assert_eq!(health.standing(0, now), Standing::Out);
+        }
+        // It has not failed again, so the time is not doubled.
+        now += SECOND;
+        assert_eq!(health.standing(0, now), Standing::Due);
+        health.begin_trial(0, now);
+        health.succeeded(0);
+        health.end_trial(0, now);
+        assert_eq!(health.standing(0, now), Standing::In, "the trial was over before");
     }
 
     #[test]
@@ -415,7 +433,7 @@ mod tests {
             assert_eq!(health.failed(gone, now), Verdict::Stays);
             assert_eq!(health.succeeded(gone), News::No);
             health.begin_trial(gone, now);
-            health.end_trial(gone);
+            health.end_trial(gone, now);
             assert_eq!(health.standing(gone, now), Standing::Out);
         }
         assert_eq!(eject(&mut health, 2, now), Verdict::Fails);

@@ -99,7 +99,7 @@ use self::headers::{ForwardedHeaders, Pseudonym, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
-use crate::for_requests;
+use crate::for_requests::{self, Others};
 use crate::scrape::Scrape;
 
 /// The settings of a proxy.
@@ -398,8 +398,8 @@ pub fn start(
     let in_use = match proxy.version {
         HttpVersion::Http1 => {
             let idle = idle.most(members.count(), !proxy.names.is_empty());
-            let for_others = idle + admin::kept_for(&admin) + FOR_OTHERS;
-            for_requests::most(options, kept, for_others)?.map(|most| Bound::new(1, most))
+            let others = Others { idle, rest: admin::kept_for(&admin) + FOR_OTHERS };
+            for_requests::most(options, kept, others)?.map(|most| Bound::new(1, most))
         }
         // Many requests share a connection.
         HttpVersion::Http2 => None,

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -30,24 +30,48 @@ pub(super) struct BufferedRequest {
     progress: Rc<Progress>,
 }
 
+/// No backend gives a client less time for a part of its body than this. So a backend that closes
+/// the connection sooner does not do it for want of the body.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// When the last bytes of the body were forwarded, because a backend's time to answer begins there.
-/// Also whether the client delays the request: then a failure says nothing about the backend.
+/// Also whether the client delays the request, and for how long: then a failure may say nothing
+/// about the backend.
 #[derive(Debug)]
 pub(super) struct Progress {
     last: Cell<Instant>,
     client: Cell<ClientIs>,
+    /// How long this backend has waited for the client, without the present wait.
+    waited: Cell<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientIs {
     InTime,
     /// All received bytes were forwarded, and the client must send more.
-    Awaited,
+    Awaited {
+        since: Instant,
+    },
     /// The client's body broke off.
     Gone,
 }
 
 impl Progress {
+    fn new() -> Self {
+        Self {
+            last: Cell::new(Instant::now()),
+            client: Cell::new(ClientIs::InTime),
+            waited: Cell::default(),
+        }
+    }
+
+    /// Notes that a backend is about to get the request.
+    pub(super) fn begin(&self) {
+        self.touch();
+        self.client.set(ClientIs::InTime);
+        self.waited.set(Duration::ZERO);
+    }
+
     pub(super) fn last(&self) -> Instant {
         self.last.get()
     }
@@ -56,9 +80,25 @@ impl Progress {
         self.last.set(Instant::now());
     }
 
+    /// Notes that the backend has everything that came.
+    fn awaits_client(&self) {
+        if !self.waits_for_client() {
+            self.client.set(ClientIs::Awaited { since: Instant::now() });
+        }
+    }
+
+    /// Notes that a frame came, or the end of the body, or of its connection.
+    fn comes(&self, client: ClientIs) {
+        self.touch();
+        if let ClientIs::Awaited { since } = self.client.replace(client) {
+            let waited = self.last().saturating_duration_since(since);
+            self.waited.set(self.waited.get().saturating_add(waited));
+        }
+    }
+
     /// Does the backend have everything that came, while the client has not sent the rest?
     pub(super) fn waits_for_client(&self) -> bool {
-        self.client.get() == ClientIs::Awaited
+        matches!(self.client.get(), ClientIs::Awaited { .. })
     }
 
     /// Did the body break off after its beginning?
@@ -67,19 +107,27 @@ impl Progress {
     }
 
     /// Could a failure of the exchange be the client's fault? A backend may close a connection
-    /// whose request does not come.
-    pub(super) fn may_be_clients_fault(&self) -> bool {
-        self.waits_for_client() || self.client_has_gone()
+    /// whose request does not come. But a call that streams waits for its client most of the time.
+    /// If that were enough, a backend that fails at once would never be left out.
+    ///
+    /// All waits count together: a client may send a byte now and then until the backend has had
+    /// enough. `silence` is how long a backend may be silent.
+    pub(super) fn may_be_clients_fault(&self, silence: Duration) -> bool {
+        match self.client.get() {
+            ClientIs::InTime => false,
+            ClientIs::Awaited { since } => {
+                let waited = self.waited.get().saturating_add(since.elapsed());
+                waited >= LEAST_PATIENCE.min(silence / 4)
+            }
+            ClientIs::Gone => true,
+        }
     }
 }
 
 impl BufferedRequest {
     /// No body.
     pub(super) fn none() -> Self {
-        let progress = Rc::new(Progress {
-            last: Cell::new(Instant::now()),
-            client: Cell::new(ClientIs::InTime),
-        });
+        let progress = Rc::new(Progress::new());
         Self {
             pieces: VecDeque::new(),
             waiting: 0,
@@ -189,13 +237,12 @@ impl Body for BufferedRequest {
         this.share = None;
         let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(rest).poll_frame(cx) else {
-            this.progress.client.set(ClientIs::Awaited);
+            this.progress.awaits_client();
             return Poll::Pending;
         };
         let has_failed = matches!(frame, Some(Err(_)));
         let client = if has_failed { ClientIs::Gone } else { ClientIs::InTime };
-        this.progress.client.set(client);
-        this.progress.touch();
+        this.progress.comes(client);
         Poll::Ready(frame.map(|frame| {
             Ok(match frame?.into_trailers() {
                 Ok(trailers) => Frame::trailers(headers::trailers(trailers)),
@@ -243,5 +290,31 @@ mod tests {
         let last = progress.last();
         assert!(matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(None)));
         assert_eq!(progress.last(), last, "nothing was left");
+    }
+
+    #[test]
+    fn only_waits_of_some_length_in_all_make_a_failure_the_clients() {
+        let progress = Progress::new();
+        let part = LEAST_PATIENCE * 3 / 5;
+        let waits = |since| progress.client.set(ClientIs::Awaited { since });
+        let may_be = || progress.may_be_clients_fault(Duration::MAX);
+        // Both times are certain, however slow the test is.
+        let (later, before) = (Instant::now() + Duration::from_secs(3600), Instant::now() - part);
+        assert!(!may_be());
+        waits(later);
+        assert!(!may_be(), "the wait has only begun");
+        assert!(progress.may_be_clients_fault(Duration::ZERO));
+        waits(before);
+        progress.comes(ClientIs::InTime);
+        assert!(progress.waited.get() >= part && !may_be(), "the rest has come");
+        waits(before);
+        assert!(may_be(), "two waits");
+        progress.awaits_client();
+        assert!(may_be(), "it is the same wait");
+        progress.begin();
+        waits(later);
+        assert!(!may_be(), "another backend has not waited");
+        progress.comes(ClientIs::Gone);
+        assert!(may_be());
     }
 }

@@ -121,7 +121,7 @@ impl Proxy {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
-            progress.touch();
+            progress.begin();
             let sent = exchange.host().send_with(request, BufferedRequest::again);
             let sent = within(self.silence, &progress, pin!(sent)).await;
             let failure = match sent {
@@ -197,7 +197,7 @@ impl Proxy {
             // The backend was removed after it had been chosen.
             return Trouble::NoBackend;
         }
-        if !progress.may_be_clients_fault() {
+        if !progress.may_be_clients_fault(self.silence) {
             exchange.failed(&error);
         }
         if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }

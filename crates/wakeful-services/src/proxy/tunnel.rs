@@ -57,6 +57,10 @@ impl Tunnels {
         Self { idle, half_closed: half_closed.min(idle), scratch, places }
     }
 
+    pub(super) fn has_place(&self) -> bool {
+        self.places.get() > 0
+    }
+
     /// Takes a place for a tunnel, if there is one. It is taken before a backend is asked.
     pub(super) fn enter(&self) -> Option<Place> {
         self.places.set(self.places.get().checked_sub(1)?);

@@ -7,6 +7,7 @@ use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use wakeful_http::client::UpgradeAnswer;
+use wakeful_http::layers::bound::Held;
 use wakeful_http::upgrade::{self, OnUpgrade, Upgraded};
 
 use super::attempts::Attempts;
@@ -16,7 +17,7 @@ use super::request_body::BufferedRequest;
 use super::response_body::ProxyBody;
 use super::service::{Proxy, Trouble};
 use super::silence::within;
-use super::tunnel::Tunnel;
+use super::tunnel::{Place, Tunnel};
 use crate::log;
 
 impl Proxy {
@@ -38,6 +39,17 @@ impl Proxy {
         })
     }
 
+    /// Waits until another connection to a backend may be in use, and takes the place of a tunnel.
+    /// Requests that only wait take none, or they would use them up while there is no tunnel.
+    async fn enter(&self) -> Result<(Place, Option<Held>), Trouble> {
+        if !self.tunnels.has_place() {
+            return Err(Trouble::TooManyUpgrades);
+        }
+        let held = self.may_connect().await?;
+        let place = self.tunnels.enter().ok_or(Trouble::TooManyUpgrades)?;
+        Ok((place, held))
+    }
+
     async fn ask_for_upgrade(
         &self,
         asked: Asked,
@@ -46,18 +58,18 @@ impl Proxy {
         let question = Question::of(&parts, asked).ok_or(Trouble::BadGateway)?;
         let mut request = Request::from_parts(parts, BufferedRequest::none());
         let client = upgrade::on(&mut request);
-        let mut place = Some(self.tunnels.enter().ok_or(Trouble::TooManyUpgrades)?);
+        let (place, mut held) = self.enter().await?;
+        let mut place = Some(place);
         let mut tried = Vec::new();
         let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
-        let mut held = self.may_connect().await?;
         while let Some(mut exchange) = self.choose(&tried, &last) {
             (exchange.place, exchange.held) = (place.take(), held.take());
             if !tried.is_empty() {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
-            progress.touch();
+            progress.begin();
             let answered = {
                 let asked = pin!(exchange.host().upgrade(request));
                 within(self.silence, &progress, asked).await
@@ -138,5 +150,42 @@ impl Proxy {
             log::log!(debug, backend = %exchange.host().target(), how = %ended, "a tunnel ended");
         })
         .detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use wakeful_http::layers::bound::Bound;
+
+    use super::super::{Counts, ProxyOptions, descriptors, members, of_a_loop};
+    use super::*;
+    use crate::proxy::headers::Pseudonym;
+
+    #[test]
+    fn only_a_request_that_may_connect_takes_the_place_of_a_tunnel() {
+        wakeful::block_on(async {
+            let options = ProxyOptions::new([]).max_tunnels(1);
+            let counts = std::sync::Arc::<Counts>::default();
+            let members = members(&options, &counts).unwrap();
+            let idle = descriptors::Idle { limit: None, loops: 1, wanted: 0 };
+            let proxy = of_a_loop(&options, members, idle, &counts, Pseudonym::unique());
+            let in_use = Bound::new(1, || 1);
+            let proxy = Proxy { in_use: Some(in_use.clone()), ..proxy };
+            let mut cx = Context::from_waker(Waker::noop());
+
+            let other = in_use.try_take(1).unwrap();
+            let (mut first, mut second) = (Box::pin(proxy.enter()), Box::pin(proxy.enter()));
+            assert!(first.as_mut().poll(&mut cx).is_pending());
+            assert!(second.as_mut().poll(&mut cx).is_pending(), "no tunnel is open");
+            drop(other);
+            let tunnel = first.await.unwrap_or_else(|_| panic!("there is a place"));
+            // Nobody waits for a connection if there is no place.
+            assert!(matches!(proxy.enter().await, Err(Trouble::TooManyUpgrades)));
+            assert!(second.as_mut().poll(&mut cx).is_pending());
+            drop(tunnel);
+            assert!(second.await.is_ok());
+        });
     }
 }

@@ -11,6 +11,8 @@ use wakeful_http::client::HttpVersion;
 use crate::common::*;
 
 const SHORT: Duration = Duration::from_millis(50);
+/// How long a backend waits for a body. The proxy takes no less than a second for such a wait.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 #[test]
 fn a_backend_that_is_not_there_costs_no_request_while_another_one_is() {
@@ -404,18 +406,47 @@ fn a_backend_that_closes_because_the_body_does_not_come_has_not_failed() {
             stream.read_exact(&mut byte).unwrap();
             came.push(byte[0]);
         }
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(stream.read(&mut [0]).is_err());
         this.note("it closes");
     });
     let proxy = proxy(&[backend.addr], |settings| settings.request_buffer(100));
-    for _ in 0..4 {
+    let clients = [(); 4].map(|()| {
         let mut client = connect(addr(&proxy));
         let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
         let part = "x".repeat(1000) + "no more";
         client.write_all((head.to_owned() + &part).as_bytes()).unwrap();
+        client
+    });
+    for mut client in clients {
         let answer = read_all(&mut client);
         assert!(answer.ends_with("the backend did not answer\n"), "{answer}");
     }
     until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
     assert_eq!((backend.requests().len(), backend.connections()), (4, 4));
     assert_eq!(proxy.counts().backends()[0].failures(), 0);
+}
+
+/// Such a call waits for its client most of the time, whatever the backend does.
+#[test]
+fn a_backend_that_resets_calls_whose_clients_stream_is_left_out() {
+    let broken = Backend::start(|_, stream| {
+        let mut came = Vec::new();
+        while !came.ends_with(b"\r\n\r\n1\r\nx\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            came.push(byte[0]);
+        }
+        reset(stream);
+    });
+    let (_service, good) = service();
+    let proxy = proxy(&[broken.addr, good], |settings| settings.request_buffer(0));
+    let call = "POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n";
+    until("it is left out", || {
+        let mut client = connect(addr(&proxy));
+        client.write_all(call.as_bytes()).unwrap();
+        client.read_exact(&mut [0; 12]).unwrap();
+        proxy.counts().backends()[0].ejections() == 1
+    });
+    assert_eq!(proxy.counts().backends()[0].failures(), 3);
 }
