@@ -2,9 +2,9 @@
 //! may be the room of its socket or, with HTTP/2, of a window.
 //!
 //! Many clients make room only when they have used half of a large window. A player that takes
-//! 100 KB/s from a window of 6 MiB does so twice a minute, and is as fast as it has to be. Likewise,
-//! a kernel whose buffer is full makes room only when a sixteenth of it is free. So who took much
-//! at once may take nothing for some time, then and later.
+//! 100 KB/s from a window of 6 MiB does so twice a minute, and is as fast as it has to be. A kernel
+//! whose buffer is full makes room only when a sixteenth of it is free. So who took much at once
+//! may take nothing for some time, then and later.
 
 use std::time::Duration;
 
