@@ -2,8 +2,9 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,10 +15,12 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
 use http_body_util::BodyExt;
+use socket2::{Domain, Socket, Type};
 use wakeful::LoopGroup;
+use wakeful::net::ListenAddr;
 use wakeful_http::{
     AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
-    Running,
+    Running, Server,
 };
 
 use common::*;
@@ -337,6 +340,44 @@ fn a_body_that_trickles_is_408_and_a_response_that_nobody_takes_is_aborted() {
     until("the connection is closed", || running.counts().open() == 0);
     drop(stream);
     is_served(&running);
+}
+
+/// Reads the response to a request for `/large`, of 8 MiB: for a few seconds little at a time, and
+/// then the rest.
+fn read_steadily_and_then_the_rest(mut stream: impl Read + Write) {
+    const PIECE: usize = 4 << 10;
+    stream.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut read = 0;
+    for _ in 0..80 {
+        thread::sleep(Duration::from_millis(50));
+        let mut piece = vec![0; PIECE];
+        stream.read_exact(&mut piece).unwrap();
+        read += PIECE;
+    }
+    read += io::copy(&mut stream, &mut io::sink()).unwrap() as usize;
+    assert!(read > 8 << 20, "{read}");
+}
+
+/// The kernel lets the server write again only when much of a large buffer has room. That takes
+/// such a client several times as long as the rate's window.
+#[test]
+fn a_client_that_reads_steadily_is_not_aborted_though_the_socket_takes_nothing_for_long() {
+    let limits = || Limits::new().min_rate(MinRate::new(1000, Duration::from_secs(1)));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = ListenAddr::Unix(path.clone());
+    let of_unix = Server::bind(listener).unwrap().limits(limits()).start(app()).unwrap();
+    let of_tcp = start(limits());
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(32 << 10).unwrap();
+    socket.connect(&addr(&of_tcp).into()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| read_steadily_and_then_the_rest(TcpStream::from(socket)));
+        scope.spawn(|| read_steadily_and_then_the_rest(UnixStream::connect(path).unwrap()));
+    });
+    for running in [of_tcp, of_unix] {
+        assert_eq!(refused(&running, Refusal::SlowResponse), 0);
+    }
 }
 
 #[test]

@@ -7,6 +7,9 @@
 //!
 //! Within a request, "too little" is less than [`LEAST_RATE`]: otherwise one byte a minute would
 //! keep a large request's buffer for ever. Between requests any byte is enough.
+//!
+//! The kernel lets a writer go on only when much of its buffer is free, which may take a peer that
+//! reads steadily longer than the limit. So what the peer has taken out of that buffer counts, too.
 
 use std::io;
 use std::pin::Pin;
@@ -66,7 +69,7 @@ impl PatientStream {
                 if told.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
-                self.timer.poll_limit(limit, cx)
+                self.timer.poll_limit(limit, None, cx)
             },
         )
     }
@@ -84,7 +87,7 @@ impl PatientStream {
                 self.timer.moved += count.as_ref().unwrap_or(&0);
                 return Poll::Ready(count);
             }
-            self.timer.poll_limit(self.stall, cx)
+            self.timer.poll_limit(self.stall, None, cx)
         })
     }
 
@@ -114,7 +117,9 @@ impl PatientStream {
                             }
                             self.timer.moved += count;
                         }
-                        Poll::Pending => return self.timer.poll_limit(self.stall, cx),
+                        Poll::Pending => {
+                            return self.timer.poll_limit(self.stall, Some(&self.stream), cx);
+                        }
                     }
                 }
                 Poll::Ready(Ok(()))
@@ -132,6 +137,8 @@ struct Timer {
     slow: u32,
     /// How many bytes have moved in this quarter, without the last ones of a request or an answer.
     moved: usize,
+    /// How many written bytes the peer had not taken at the end of the last quarter of a write.
+    unsent: usize,
 }
 
 impl Timer {
@@ -139,16 +146,22 @@ impl Timer {
     fn poll_limit<T>(
         &mut self,
         limit: Option<Duration>,
+        writes_to: Option<&Stream>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         let Some(limit) = limit else { return Poll::Pending };
-        ready!(self.poll(limit, cx));
+        ready!(self.poll(limit, writes_to, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Ready when too little has moved for `limit`.
     #[inline(never)]
-    fn poll(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(
+        &mut self,
+        limit: Duration,
+        writes_to: Option<&Stream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         let quarter = limit / QUARTERS;
         let (set_for, timer) = &mut **self.sleep.get_or_insert_with(|| {
             (self.slow, self.moved) = (0, 0);
@@ -162,7 +175,11 @@ impl Timer {
         loop {
             ready!(Pin::new(&mut *timer).poll(cx));
             *timer = Deadline::after(quarter);
-            let is_enough = std::mem::take(&mut self.moved) as u128 >= least;
+            let taken = writes_to.map_or(0, |stream| {
+                let left = stream.unsent().unwrap_or(self.unsent);
+                std::mem::replace(&mut self.unsent, left).saturating_sub(left)
+            });
+            let is_enough = std::mem::take(&mut self.moved).max(taken) as u128 >= least;
             self.slow = if is_enough { 0 } else { self.slow + 1 };
             if self.slow > QUARTERS {
                 self.slow = 0;
@@ -176,6 +193,7 @@ impl Timer {
 mod tests {
     use std::thread;
 
+    use futures_lite::AsyncReadExt;
     use futures_lite::future::poll_once;
     use wakeful::net::UnixStream;
 
@@ -217,6 +235,30 @@ mod tests {
             let written = ours.write_all(&vec![0; 16 << 20]).await;
             assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
             drop(theirs);
+        });
+    }
+
+    /// The socket has room again only when most of what it holds was read. That takes this peer
+    /// longer than the limit.
+    #[test]
+    fn a_peer_that_reads_steadily_is_no_time_out_though_the_socket_takes_nothing_for_long() {
+        const PIECE: usize = 4 << 10;
+        const ALL: usize = 1 << 20;
+        let limit = Duration::from_millis(400);
+        wakeful::block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let reads = wakeful::spawn(async move {
+                let (mut theirs, mut read) = (Stream::from(theirs), vec![0; ALL]);
+                let (slowly, fast) = read.split_at_mut(60 * PIECE);
+                for piece in slowly.chunks_mut(PIECE) {
+                    wakeful::time::sleep(limit / 13).await;
+                    theirs.read_exact(piece).await.unwrap();
+                }
+                theirs.read_exact(fast).await.unwrap();
+            });
+            let mut ours = PatientStream::new(ours.into(), Some(limit));
+            ours.write_all(&vec![0; ALL]).await.unwrap();
+            reads.await.unwrap();
         });
     }
 }

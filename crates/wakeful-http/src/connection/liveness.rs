@@ -15,6 +15,17 @@ pub(crate) trait Liveness {
     /// client. It makes one system call.
     fn unsent(&self) -> usize;
 
+    /// Returns how many of the `written` bytes the client has taken: those that reached the kernel
+    /// and are not [unsent](Self::unsent). With TLS these are encrypted bytes, whatever was written
+    /// to it. It makes one system call.
+    ///
+    /// Only the difference between two numbers means something. A Unix socket also counts the
+    /// kernel's own part of each piece as unsent, and a connection from another loop counts what
+    /// was written there.
+    fn taken(&self, written: u64) -> i64 {
+        written.cast_signed().saturating_sub_unsigned(self.unsent() as u64)
+    }
+
     /// Returns the TCP stream, if it has the bytes as they are, without TLS.
     fn plain_tcp(&self) -> Option<&TcpStream>;
 }
@@ -44,6 +55,10 @@ impl<IO: Liveness> Liveness for TlsStream<IO> {
 
     fn unsent(&self) -> usize {
         self.get_ref().unsent()
+    }
+
+    fn taken(&self, _: u64) -> i64 {
+        self.get_ref().taken(self.sent())
     }
 
     fn plain_tcp(&self) -> Option<&TcpStream> {

@@ -1,18 +1,28 @@
-//! How fast responses are written: how much the socket takes, and, with HTTP/2, how much the
-//! client's windows allow.
+//! How fast responses are written: how much the client takes from the socket, and, with HTTP/2, how
+//! much its windows allow.
+//!
+//! How much the socket takes would not tell: the kernel lets a writer go on only when a third of a
+//! large buffer is free, and whoever reads steadily may need a minute for that. So what the client
+//! has taken is counted, which the kernel knows.
 
 use std::cell::{Cell, RefCell};
-use std::task::Poll;
 use std::time::Duration;
 
 use super::shut_window::ShutWindow;
 use crate::limits::MinRate;
-use crate::limits::rate_meter::RateMeter;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseWrites {
-    socket: RateMeter,
+    is_blocked: Cell<bool>,
+    /// How many bytes the connection has taken. (A TLS connection takes more than its socket.)
+    written: Cell<u64>,
+    /// The largest number of bytes that the client had taken when it was asked for, and how many
+    /// more these were than at first.
+    most_taken: Cell<Option<i64>>,
+    taken: Cell<u64>,
+    /// For how long the socket was blocked.
+    socket: RefCell<ShutWindow>,
     /// With HTTP/2: how many bytes of responses were sent, and whether some stream is not
     /// completely sent.
     sent: Cell<u64>,
@@ -22,17 +32,35 @@ pub(crate) struct ResponseWrites {
 }
 
 impl ResponseWrites {
-    /// Returns whether the socket takes nothing more.
+    /// Returns whether the socket takes nothing more, though not everything is written and flushed.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.socket.is_waiting()
+        self.is_blocked.get()
     }
 
-    /// Notes the outcome of a write to the socket.
-    pub(crate) fn wrote<E>(&self, written: &Poll<Result<usize, E>>) {
-        if let Poll::Ready(Ok(count)) = written {
-            self.socket.add(*count as u64);
-        }
-        self.socket.wait(written.is_pending());
+    /// Notes whether the socket takes nothing more.
+    #[inline]
+    pub(super) fn waits(&self, is_blocked: bool) {
+        self.is_blocked.set(is_blocked);
+    }
+
+    /// Notes that so many bytes were written.
+    #[inline]
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.written.set(self.written.get() + bytes as u64);
+    }
+
+    /// Returns how many bytes were written in all.
+    pub(super) fn written(&self) -> u64 {
+        self.written.get()
+    }
+
+    /// Notes how many bytes the client has taken of all that was written. The number may begin
+    /// below zero, and may fall while the socket takes more.
+    pub(super) fn client_has(&self, taken: i64) {
+        let before = self.most_taken.get().unwrap_or(taken.min(0));
+        let most = taken.max(before);
+        self.most_taken.set(Some(most));
+        self.taken.set(self.taken.get() + most.abs_diff(before));
     }
 
     /// Notes how many bytes HTTP/2's streams have sent so far, and whether one of them is not
@@ -47,9 +75,16 @@ impl ResponseWrites {
         self.has_open_streams.get()
     }
 
-    /// Returns whether the socket has taken too little in the time `passed` since the last check.
+    /// Returns whether the client has taken too little from the socket in the time `passed` since
+    /// the last check.
     pub(super) fn is_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
-        self.socket.is_too_slow(rate, passed)
+        let mut socket = self.socket.borrow_mut();
+        if self.is_blocked.get() {
+            socket.is_too_slow(rate, passed, self.taken.get())
+        } else {
+            socket.is_open();
+            false
+        }
     }
 
     /// Returns whether the streams have sent too little in the time `passed` since the last check.
@@ -61,5 +96,23 @@ impl ResponseWrites {
             streams.is_open();
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_client_has_taken_counts_however_it_begins() {
+        let writes = ResponseWrites::default();
+        // Bytes that were written on another loop are unsent.
+        for (taken, counted) in [(-100, 0), (-90, 10), (-95, 10), (-85, 15), (20, 120), (5, 120)] {
+            writes.client_has(taken);
+            assert_eq!(writes.taken.get(), counted, "{taken}");
+        }
+        let writes = ResponseWrites::default();
+        writes.client_has(100);
+        assert_eq!(writes.taken.get(), 100);
     }
 }

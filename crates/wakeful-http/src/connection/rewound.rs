@@ -26,6 +26,10 @@ impl<IO: Liveness> Liveness for Rewound<IO> {
         self.stream.unsent()
     }
 
+    fn taken(&self, written: u64) -> i64 {
+        self.stream.taken(written)
+    }
+
     fn plain_tcp(&self) -> Option<&TcpStream> {
         self.stream.plain_tcp()
     }

@@ -1,9 +1,10 @@
-//! With HTTP/2: for how long a client has given responses no room, and how much of them was sent in
-//! that time.
+//! For how long a client has given responses no room, and how much of them it took in that time. It
+//! may be the room of its socket or, with HTTP/2, of a window.
 //!
 //! Many clients make room only when they have used half of a large window. A player that takes
-//! 100 KB/s from a window of 6 MiB does so twice a minute, and is as fast as it has to be. So who
-//! took much may then take nothing for some time.
+//! 100 KB/s from a window of 6 MiB does so twice a minute, and is as fast as it has to be. A kernel
+//! whose buffer is full makes room only when a sixteenth of it is free. So who took much at once
+//! may take nothing for some time, then and later.
 
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(super) struct ShutWindow {
     period: Option<Period>,
     /// How much had been sent when the last period began.
     counted: u64,
+    /// How many seconds longer than the rate's window a period is.
+    more: u64,
 }
 
 /// A time in which each check has seen no room.
@@ -56,7 +59,8 @@ impl ShutWindow {
     fn begin(&mut self, rate: MinRate, sent: u64) {
         // It is less when another number is taken, because the stream is over.
         let more = sent.saturating_sub(self.counted) / A_SECOND;
-        let longest = rate.window.saturating_add(Duration::from_secs(more.min(LONGEST)));
+        self.more = self.more.max(more.min(LONGEST));
+        let longest = rate.window.saturating_add(Duration::from_secs(self.more));
         self.period = Some(Period { waited: Duration::ZERO, longest, before: sent });
         self.counted = sent;
     }
@@ -110,5 +114,17 @@ mod tests {
         assert_eq!(is_too_slow_after(LUMP, 600), Some(4 + LUMP / A_SECOND));
         assert_eq!(is_too_slow_after(1 << 40, 600), Some(4 + LONGEST));
         assert_eq!(is_too_slow_after(A_SECOND - 1, 600), Some(4));
+    }
+
+    /// As from a large buffer that is full, a sixteenth of it at a time.
+    #[test]
+    fn who_took_much_at_first_may_pause_as_long_later_but_must_take_as_much_as_the_rate() {
+        const FIRST: u64 = 60 * A_SECOND;
+        for (each_minute, is_cut) in [(64 * 100, false), (59 * 100, true)] {
+            let mut shut = ShutWindow::default();
+            let is_too_slow = (0..600)
+                .any(|second| shut.is_too_slow(RATE, SECOND, FIRST + second / 60 * each_minute));
+            assert_eq!(is_too_slow, is_cut, "{each_minute}");
+        }
     }
 }

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use wakeful::time::turn_time;
+
 use super::phase::Act;
 use super::protocol::Protocol;
 use super::state::ConnectionState;
@@ -28,6 +30,26 @@ impl ConnectionState {
             return Duration::ZERO;
         };
         now.saturating_duration_since(self.clock.ticked()).saturating_sub(2 * tick)
+    }
+
+    /// Notes whether the socket takes nothing more. If so, and if a tick is due, finds out how much
+    /// the client has `taken` of all that was written. (The poll that ends with the tick comes here
+    /// first, because hyper tries again to write.)
+    #[inline]
+    pub(crate) fn waits_for_socket(&self, is_blocked: bool, taken: impl FnOnce(u64) -> i64) {
+        self.writes().waits(is_blocked);
+        if is_blocked && self.is_tick_due() {
+            self.writes().client_has(taken(self.writes().written()));
+        }
+    }
+
+    /// Is the time of the next tick here? It measures nothing if there is no minimum rate.
+    fn is_tick_due(&self) -> bool {
+        let limits = self.loop_state().limits();
+        limits
+            .min_rate
+            .and(limits.tick())
+            .is_some_and(|tick| turn_time() >= self.clock.ticked() + tick)
     }
 
     /// Checks all that is in flight.

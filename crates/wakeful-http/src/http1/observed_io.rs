@@ -114,6 +114,23 @@ impl<IO: Io> ObservedIo<IO> {
     }
 }
 
+impl<IO: Io + Liveness> ObservedIo<IO> {
+    #[inline]
+    fn wrote(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(count)) = written {
+            self.state.writes().wrote(*count);
+        }
+        self.waits(written.is_pending());
+    }
+
+    /// Notes whether the socket takes nothing more.
+    #[inline]
+    fn waits(&self, is_blocked: bool) {
+        let io = self.io.as_ref().expect("it is taken only at the end");
+        self.state.waits_for_socket(is_blocked, |written| io.taken(written));
+    }
+}
+
 impl<IO: Io + Liveness> Write for ObservedIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -125,7 +142,7 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
         }
         self.observed.unflushed.set(true);
         let written = self.io().poll_write(cx, buf);
-        self.state.writes().wrote(&written);
+        self.wrote(&written);
         written
     }
 
@@ -139,7 +156,7 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
         }
         self.observed.unflushed.set(true);
         let written = self.io().poll_write_vectored(cx, slices);
-        self.state.writes().wrote(&written);
+        self.wrote(&written);
         written
     }
 
@@ -156,6 +173,7 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
         }
         let flushed = self.io().poll_flush(cx);
         self.observed.unflushed.set(flushed.is_pending());
+        self.waits(flushed.is_pending());
         flushed
     }
 
@@ -164,6 +182,8 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
             return Poll::Ready(Ok(()));
         }
         self.observed.is_shut.set(true);
-        self.io().poll_shutdown(cx)
+        let shut = self.io().poll_shutdown(cx);
+        self.waits(shut.is_pending());
+        shut
     }
 }

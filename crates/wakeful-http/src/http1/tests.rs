@@ -1,18 +1,26 @@
-//! Tests when a connection leaves that is always wanted on another loop.
+//! Tests when a connection leaves that is always wanted on another loop; and how one ends whose io
+//! cannot be shut down.
 
 use std::convert::Infallible;
+use std::io;
+use std::task::Context;
+use std::time::Duration;
 
 use axum::body::Body as AxumBody;
 use http::{StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::service_fn;
 use wakeful::JoinHandle;
-use wakeful::net::{Stream, UnixStream};
+use wakeful::net::{Stream, TcpStream, UnixStream};
 use wakeful::task::yield_now;
+use wakeful::time::timeout;
 
 use crate::connection::{MovableState, Protocol};
+use crate::counts::Refusal;
 use crate::drain::Readiness;
+use crate::limits::MinRate;
 use crate::loop_state::{LoopState, ServerState};
 use crate::observe::Observe;
 use crate::peer::Peer;
@@ -21,6 +29,13 @@ use super::*;
 
 /// More bytes than the socket takes at once.
 const LARGE: usize = 4 << 20;
+
+fn state(limits: Limits) -> Rc<ConnectionState> {
+    let server = ServerState::new(limits, 1, Readiness::new());
+    let loop_state = LoopState::of_next_loop(&server, &Observe::new());
+    let (movable, peer) = (MovableState::new(None, None), Peer::new(PeerAddr::Unix));
+    ConnectionState::new(loop_state, Protocol::Http1, movable, peer)
+}
 
 async fn leave<S, B>(
     stream: Stream,
@@ -33,10 +48,7 @@ where
     B::Error: Into<BoxError>,
 {
     let io = Rewound { start: Bytes::copy_from_slice(unread), stream };
-    let server = ServerState::new(Limits::default(), 1, Readiness::new());
-    let loop_state = LoopState::of_next_loop(&server, &Observe::new());
-    let (movable, peer) = (MovableState::new(None, None), Peer::new(PeerAddr::Unix));
-    let state = ConnectionState::new(loop_state, Protocol::Http1, movable, peer);
+    let state = state(Limits::default());
     let service = ConnectionService::new(service, state.clone());
     run(io, service, &state, &Draining::default(), || true).await.unwrap()
 }
@@ -237,4 +249,68 @@ fn a_connection_that_closes_or_is_upgraded_never_leaves() {
             assert!(!leaves.await.unwrap(), "{request}");
         });
     }
+}
+
+/// As TLS where the socket has taken all but the last message.
+struct NeverShut(Stream);
+
+impl Read for NeverShut {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Read::poll_read(Pin::new(&mut self.0), cx, buf)
+    }
+}
+
+impl Write for NeverShut {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Write::poll_write(Pin::new(&mut self.0), cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Write::poll_flush(Pin::new(&mut self.0), cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl Io for NeverShut {}
+
+impl Liveness for NeverShut {
+    fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
+
+    fn unsent(&self) -> usize {
+        1
+    }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        None
+    }
+}
+
+#[test]
+fn a_client_that_does_not_take_the_last_message_is_aborted() {
+    let window = Duration::from_millis(50);
+    let state = state(Limits::new().min_rate(MinRate::new(1000, window)));
+    wakeful::block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let request = "GET /last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        client.write_all(request.as_bytes()).await.unwrap();
+        let service = ConnectionService::new(service_fn(say_path), state.clone());
+        let draining = Draining::default();
+        let served = serve_here(NeverShut(server.into()), service, &state, &draining);
+        timeout(Duration::from_secs(20), served).await.expect("it ends").unwrap();
+        read_until(&mut client, "/last").await;
+    });
+    assert_eq!(state.loop_state().counts().refused(Refusal::SlowResponse), 1);
 }

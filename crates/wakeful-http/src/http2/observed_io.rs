@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
 use super::observed_frames::ObservedFrames;
-use crate::connection::ConnectionState;
+use crate::connection::{ConnectionState, Liveness};
 
 pub(super) struct ObservedIo<I> {
     pub(super) io: Rc<RefCell<I>>,
@@ -45,7 +45,21 @@ impl<I: Read + Unpin> Read for ObservedIo<I> {
     }
 }
 
-impl<I: Write + Unpin> Write for ObservedIo<I> {
+impl<I: Liveness> ObservedIo<I> {
+    fn wrote(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(count)) = written {
+            self.state.writes().wrote(*count);
+        }
+        self.waits(written.is_pending());
+    }
+
+    /// Notes whether the socket takes nothing more.
+    fn waits(&self, is_blocked: bool) {
+        self.state.waits_for_socket(is_blocked, |written| self.io.borrow().taken(written));
+    }
+}
+
+impl<I: Write + Liveness + Unpin> Write for ObservedIo<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -55,7 +69,7 @@ impl<I: Write + Unpin> Write for ObservedIo<I> {
         if let Poll::Ready(Ok(count)) = written {
             self.frames.borrow_mut().sent(&buf[..count], &mut self.state.streams());
         }
-        self.state.writes().wrote(&written);
+        self.wrote(&written);
         written
     }
 
@@ -74,7 +88,7 @@ impl<I: Write + Unpin> Write for ObservedIo<I> {
                 left -= count;
             }
         }
-        self.state.writes().wrote(&written);
+        self.wrote(&written);
         written
     }
 
@@ -83,10 +97,14 @@ impl<I: Write + Unpin> Write for ObservedIo<I> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io.borrow_mut()).poll_flush(cx)
+        let flushed = Pin::new(&mut *self.io.borrow_mut()).poll_flush(cx);
+        self.waits(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx)
+        let shut = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
+        self.waits(shut.is_pending());
+        shut
     }
 }

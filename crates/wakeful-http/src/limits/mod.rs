@@ -202,6 +202,9 @@ impl Limits {
     /// request's body. Such a task may continue to read the body, as long as some bytes of it
     /// arrive within this time. Otherwise the connection closes, because hyper reads no further
     /// request while a task holds the body (or has leaked it with [`std::mem::forget`]).
+    ///
+    /// A response is complete when the kernel has all of it. Until then
+    /// [`min_rate`](Self::min_rate) applies, also to the end of a response that waits in TLS.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self

@@ -1,11 +1,12 @@
-//! The minimum rate of a client: its bytes are counted as they pass, and checked at each tick.
+//! The minimum rate of a client that sends: its bytes are counted as they pass, and checked at each
+//! tick.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use super::MinRate;
 
-/// Measures how many bytes a client sends or takes while the server waits for it.
+/// Measures how many bytes a client sends while the server waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct RateMeter {
     is_waiting: Cell<bool>,
@@ -17,11 +18,6 @@ pub(crate) struct RateMeter {
 }
 
 impl RateMeter {
-    /// Returns whether the server waits for the client.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.is_waiting.get()
-    }
-
     /// Notes whether the server waits for the client.
     pub(crate) fn wait(&self, is_waiting: bool) {
         self.is_waiting.set(is_waiting);
@@ -35,11 +31,6 @@ impl RateMeter {
     /// Notes how many bytes went by in all.
     pub(crate) fn set(&self, bytes: u64) {
         self.bytes.set(bytes);
-    }
-
-    /// Notes that `bytes` more went by.
-    pub(crate) fn add(&self, bytes: u64) {
-        self.set(self.bytes() + bytes);
     }
 
     /// Checks the rate, `passed` after the last check. Has the client been slower than `rate` for a
@@ -73,21 +64,25 @@ mod tests {
     const RATE: MinRate = MinRate::new(100, Duration::from_secs(4));
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn add(meter: &RateMeter, bytes: u64) {
+        meter.set(meter.bytes() + bytes);
+    }
+
     #[test]
     fn a_client_is_too_slow_when_it_does_too_little_for_a_whole_window() {
         let meter = RateMeter::default();
         meter.wait(true);
         for second in 1..=12 {
-            meter.add(100);
+            add(&meter, 100);
             assert!(!meter.is_too_slow(RATE, SECOND), "at {second} s");
         }
         // A burst counts only in its window.
-        meter.add(10_000);
+        add(&meter, 10_000);
         for _ in 0..4 {
             assert!(!meter.is_too_slow(RATE, SECOND));
         }
         for _ in 0..3 {
-            meter.add(99);
+            add(&meter, 99);
             assert!(!meter.is_too_slow(RATE, SECOND));
         }
         assert!(meter.is_too_slow(RATE, SECOND));

@@ -8,11 +8,17 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// sends a body or reads a response more slowly than this, the server ends the request. Only time
 /// in which the server waits for the client counts.
 ///
+/// Of a response, what counts is what the client's kernel has acknowledged. (Over a Unix socket a
+/// client has taken a piece of a response, of up to about 32 KiB, when it has read all of it.) The
+/// end of a response that still waits in TLS is a part of it. A kernel whose buffer is full makes
+/// room only when a sixteenth of it is free, so whoever took much at once may pause for longer than
+/// the window of this rate, then and later: by one second for each 64 KiB, and by at most 60 s.
+/// Over such a time its average must not be below the rate.
+///
 /// Over HTTP/2, a response is ended alone if its client keeps the window of its stream used up and
 /// takes it at less than this rate. Other responses on the connection make no difference. The time
 /// between two window updates counts, too. Many clients send one only when half of a large window
-/// is used, so whoever took much may pause for longer than the window of this rate: by one second
-/// for each 64 KiB, and by at most 60 s.
+/// is used, so the longer pauses are for them, too.
 ///
 /// What waits only for the connection's window, or for the socket, counts together with the other
 /// responses on its HTTP/2 connection: while all of them together move fast enough, each may wait

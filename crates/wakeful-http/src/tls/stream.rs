@@ -59,6 +59,8 @@ pub struct TlsStream<IO> {
     unfed: Vec<u8>,
     fed: usize,
     truncation: Truncation,
+    /// How many encrypted bytes the socket has taken.
+    sent: u64,
     /// A writer waits for the socket. Then a reader must not wait, because a socket wakes only one
     /// of them.
     writer_waits: bool,
@@ -75,7 +77,8 @@ impl<IO> TlsStream<IO> {
         truncation: Truncation,
     ) -> Self {
         let session = Box::new(session.into());
-        Self { io, session, unfed, fed: 0, truncation, writer_waits: false, said_goodbye: false }
+        let (writer_waits, said_goodbye) = (false, false);
+        Self { io, session, unfed, fed: 0, truncation, sent: 0, writer_waits, said_goodbye }
     }
 
     /// Returns the protocol that both sides agreed on (ALPN), or `None` if the client named none.
@@ -100,6 +103,11 @@ impl<IO> TlsStream<IO> {
     #[must_use]
     pub fn get_ref(&self) -> &IO {
         &self.io
+    }
+
+    /// Returns how many encrypted bytes the socket has taken.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
     }
 
     pub(super) fn into_inner(self) -> IO {
@@ -127,7 +135,7 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
             let mut records = Records { io: &mut self.io, cx };
             match self.session.write_tls(&mut records) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Ok(_) => {}
+                Ok(count) => self.sent += count as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -11,6 +11,7 @@ mod handshakes;
 mod material;
 mod raw;
 mod reloading;
+mod slow_readers;
 mod streams;
 #[cfg(feature = "ws")]
 mod websockets;
