@@ -23,8 +23,6 @@ pub(crate) struct OpenStreams {
     hand_over: HandOver,
     /// How many requests had come to the service when it was last concluded which stream each has.
     concluded: u64,
-    /// How much was sent on streams of which that is not known.
-    sent_unknown: u64,
 }
 
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl OpenStreams {
     pub(crate) fn new(most: usize) -> Self {
         let (streams, hand_over) = (Vec::new(), HandOver::default());
         let initial_window = FIRST_WINDOW;
-        Self { streams, most, initial_window, hand_over, concluded: 0, sent_unknown: 0 }
+        Self { streams, most, initial_window, hand_over, concluded: 0 }
     }
 
     /// How many streams are open.
@@ -109,9 +107,6 @@ impl OpenStreams {
             let open = &mut self.streams[place];
             open.credit = open.credit.saturating_sub(length.into());
             open.sent = open.sent.saturating_add(length.into());
-            if open.is_unknown() {
-                self.sent_unknown = self.sent_unknown.saturating_add(length.into());
-            }
         }
     }
 
@@ -137,7 +132,8 @@ impl OpenStreams {
     /// if there is room.
     ///
     /// If it is not known which stream the request has, it may be any of those of which this is
-    /// not known, so they count together. A client could arrange that, and must not gain by it.
+    /// not known, so it counts as the one of them on which least was sent. A client could arrange
+    /// that, and must not gain by it.
     pub(crate) fn sent_without_room(&self, request: u64) -> Option<u64> {
         let place = self.streams.partition_point(|open| open.request < request);
         let at = self.streams.get(place).filter(|open| open.is_known && open.request == request);
@@ -146,7 +142,7 @@ impl OpenStreams {
             None if request > self.concluded => None,
             None => {
                 let is_shut = |open: &OpenStream| open.is_unknown() && self.has_no_room(open);
-                self.streams.iter().any(is_shut).then_some(self.sent_unknown)
+                self.streams.iter().filter(|open| is_shut(open)).map(|open| open.sent).min()
             }
         }
     }
@@ -169,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_whose_streams_are_not_certain_count_together() {
+    fn requests_whose_streams_are_not_certain_count_as_the_slowest() {
         let mut open = OpenStreams::new(10);
         open.begin_with(0);
         [1, 3].iter().for_each(|stream| open.opens(*stream));
@@ -180,11 +176,11 @@ mod tests {
         [11, 13].iter().for_each(|stream| open.opens(*stream));
         open.handed_over(5, Some(13));
         assert_eq!(shut(&open, 1..9), [1, 2, 3, 4, 5]);
-        for (stream, bytes) in [(1, 1), (5, 2), (9, 4), (11, 8), (13, 16)] {
+        for (stream, bytes) in [(1, 1), (5, 2), (7, 3), (9, 4), (11, 8), (13, 16)] {
             open.sent(stream, bytes);
         }
         let sent = [1, 2, 3, 4, 5].map(|request| open.sent_without_room(request).unwrap());
-        assert_eq!(sent, [1, 0, 2 + 4, 2 + 4, 8]);
+        assert_eq!(sent, [1, 0, 2, 2, 8]);
         // One without room is enough.
         [5, 7].iter().for_each(|stream| open.may_have(*stream, 10));
         assert_eq!(shut(&open, 1..9), [1, 2, 3, 4, 5]);

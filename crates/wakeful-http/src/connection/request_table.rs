@@ -27,6 +27,10 @@ pub(crate) struct RequestTable {
     called: Cell<Option<Key>>,
     /// The request that may use what is kept for the connection. Others in flight are further ones.
     first: Cell<Option<Key>>,
+    /// With HTTP/2: the request whose stream was polled last.
+    answering: Cell<Option<Key>>,
+    /// With HTTP/2: whether an upgraded stream uses what is kept for the connection.
+    is_first_tunnel: Cell<bool>,
     /// With HTTP/2: how many upgraded streams are open.
     tunnels: Cell<usize>,
     /// With HTTP/2: whether the connection is gone.
@@ -46,6 +50,8 @@ impl RequestTable {
             names: RequestNames::default(),
             called: Cell::new(None),
             first: Cell::new(None),
+            answering: Cell::new(None),
+            is_first_tunnel: Cell::new(false),
             tunnels: Cell::new(0),
             is_gone: Cell::new(false),
         }
@@ -57,8 +63,7 @@ impl RequestTable {
         let place = self.requests.borrow_mut().insert(request);
         let key = Key { place, number };
         self.called.set(Some(key));
-        // An upgraded stream goes on using what is kept for the connection.
-        if self.first.get().is_none() && self.tunnels.get() == 0 {
+        if self.first.get().is_none() && !self.is_first_tunnel.get() {
             self.first.set(Some(key));
         }
         self.names.set(place, method, uri);
@@ -115,13 +120,27 @@ impl RequestTable {
         self.called.take()
     }
 
-    /// Counts one more upgraded stream as in flight.
-    pub(crate) fn tunnel_opens(&self) {
-        self.tunnels.set(self.tunnels.get() + 1);
+    /// Notes that the stream of a request is polled.
+    pub(crate) fn answers(&self, key: Key) {
+        self.answering.set(Some(key));
     }
 
-    pub(crate) fn tunnel_closes(&self) {
+    /// Counts one more upgraded stream as in flight. Its request's stream is being polled. Returns
+    /// whether it goes on using what is kept for the connection.
+    pub(crate) fn tunnel_opens(&self) -> bool {
+        self.tunnels.set(self.tunnels.get() + 1);
+        let is_first = self.answering.get().is_some_and(|key| !self.is_further(key));
+        if is_first {
+            self.is_first_tunnel.set(true);
+        }
+        is_first
+    }
+
+    pub(crate) fn tunnel_closes(&self, is_first: bool) {
         self.tunnels.set(self.tunnels.get() - 1);
+        if is_first {
+            self.is_first_tunnel.set(false);
+        }
     }
 
     /// Returns whether the task that answers a request must end, although the response has begun.
@@ -163,5 +182,39 @@ impl RequestTable {
         };
         drop(requests);
         foreign_code::discard(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request_limits::TimeLimits;
+    use super::*;
+
+    fn begin(table: &RequestTable, number: u64) -> Key {
+        let request = Request::new(number, TimeLimits::Apply, None);
+        table.insert(request, &Method::GET, &Uri::from_static("/"))
+    }
+
+    #[test]
+    fn one_request_at_a_time_or_its_tunnel_uses_what_is_kept_for_the_connection() {
+        let table = RequestTable::new(Protocol::Http2);
+        let (first, second) = (begin(&table, 1), begin(&table, 2));
+        assert!(!table.is_further(first) && table.is_further(second));
+        // The tunnel of a further request uses nothing of it.
+        table.answers(second);
+        assert!(!table.tunnel_opens());
+        table.remove(second);
+        table.remove(first);
+        let third = begin(&table, 3);
+        assert!(!table.is_further(third));
+        table.answers(third);
+        assert!(table.tunnel_opens());
+        table.remove(third);
+        let fourth = begin(&table, 4);
+        assert!(table.is_further(fourth));
+        table.tunnel_closes(false);
+        table.tunnel_closes(true);
+        assert!(!table.is_further(begin(&table, 5)));
+        assert!(table.is_further(fourth), "it stays what it was");
     }
 }

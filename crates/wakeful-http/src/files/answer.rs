@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -23,10 +24,13 @@ use super::open_files::{OpenFile, Place};
 use super::path::Target;
 use super::ranges::{self, Ranges};
 use super::settings::{Precompressed, Shared};
+use super::version::is_rewritten;
 use crate::dates;
 use crate::foreign_code;
 
 const INDEX: &[u8] = b"index.html";
+/// How often a file that is rewritten meanwhile is looked at.
+const ATTEMPTS: usize = 3;
 
 /// Answers a GET or HEAD of `uri`.
 pub(super) fn answer(
@@ -122,6 +126,7 @@ fn variant(root: &Opened, name: &[u8], suffix: &[u8]) -> Option<(File, Metadata)
     Some((file, metadata))
 }
 
+/// Answers again if the file is rewritten between the look at its metadata and the read.
 fn respond(
     shared: &Shared,
     found: Found,
@@ -129,8 +134,29 @@ fn respond(
     headers: &HeaderMap,
     place: &mut Place,
 ) -> io::Result<Response<FileBody>> {
-    let Found { file, metadata, name, encoding } = found;
-    let validators = Validators::new(&metadata, SystemTime::now());
+    let Found { file, mut metadata, name, encoding } = found;
+    let file = Arc::new(OpenFile { file, _place: place.take() });
+    let answer = |metadata: &Metadata| {
+        respond_once(shared, &file, metadata, (&name, encoding), method, headers)
+    };
+    for _ in 1..ATTEMPTS {
+        match answer(&metadata) {
+            Err(error) if is_rewritten(&error) => metadata = file.file.metadata()?,
+            answered => return answered,
+        }
+    }
+    answer(&metadata)
+}
+
+fn respond_once(
+    shared: &Shared,
+    file: &Arc<OpenFile>,
+    metadata: &Metadata,
+    (name, encoding): (&[u8], Option<&'static str>),
+    method: &Method,
+    headers: &HeaderMap,
+) -> io::Result<Response<FileBody>> {
+    let validators = Validators::new(metadata, SystemTime::now());
     let mut response = Response::new(FileBody::empty());
     let out = response.headers_mut();
     insert(out, header::ETAG, &validators.etag);
@@ -156,7 +182,7 @@ fn respond(
     }
     let kind = match &shared.content_type {
         Some(kind) => kind.clone(),
-        None => content_type(&name),
+        None => content_type(name),
     };
     let size = metadata.len();
     let ranges = validators.range(method, headers);
@@ -179,9 +205,8 @@ fn respond(
     let length: u64 = pieces.iter().map(Piece::len).sum();
     response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     if *method != Method::HEAD && length > 0 {
-        let file = OpenFile { file, _place: place.take() };
         *response.body_mut() =
-            FileBody::read(file, &metadata, pieces, shared.chunk_size, &shared.jobs)?;
+            FileBody::read(file, metadata, pieces, shared.chunk_size, &shared.jobs)?;
     }
     Ok(response)
 }
@@ -278,5 +303,55 @@ fn status_of(error: &io::Error) -> StatusCode {
             StatusCode::SERVICE_UNAVAILABLE
         }
         _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use http_body_util::BodyExt;
+
+    use super::super::beneath::{Root, Way};
+    use super::*;
+
+    /// The answer to a GET if the file was rewritten in place after the look at its metadata.
+    fn rewritten_meanwhile(headers: &HeaderMap) -> (StatusCode, String, Bytes) {
+        let tree = tempfile::tempdir().unwrap();
+        let shared = Shared::new(Root::with_way(tree.path(), Way::Trusted).unwrap());
+        let path = tree.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let file = File::open(&path).unwrap();
+        // Long ago, so that the time of the change is another one.
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let metadata = file.metadata().unwrap();
+        let found = Found { file, metadata, name: b"file".to_vec(), encoding: None };
+        fs::write(&path, "new").unwrap();
+        let mut place = shared.open_files.try_enter().unwrap();
+        let response = respond(&shared, found, &Method::GET, headers, &mut place).unwrap();
+        let (status, tag) = (response.status(), response.headers()[header::ETAG].clone());
+        let read = futures_lite::future::block_on(response.into_body().collect());
+        (status, tag.to_str().unwrap().to_owned(), read.unwrap().to_bytes())
+    }
+
+    fn old_tag() -> String {
+        let tree = tempfile::tempdir().unwrap();
+        let file = File::create(tree.path().join("file")).unwrap();
+        file.set_len(3).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        Validators::new(&file.metadata().unwrap(), SystemTime::now()).etag
+    }
+
+    #[test]
+    fn a_file_that_is_rewritten_before_its_only_chunk_is_read_is_not_sent_as_the_old_one() {
+        let (status, tag, body) = rewritten_meanwhile(&HeaderMap::new());
+        assert_eq!((status, &body[..]), (StatusCode::OK, &b"new"[..]));
+        assert_ne!(tag, old_tag());
+        // A download that goes on gets all of the new file, and not a part of it.
+        let mut headers = HeaderMap::new();
+        headers.insert(header::RANGE, HeaderValue::from_static("bytes=1-1"));
+        headers.insert(header::IF_RANGE, HeaderValue::from_str(&old_tag()).unwrap());
+        let (status, _, body) = rewritten_meanwhile(&headers);
+        assert_eq!((status, &body[..]), (StatusCode::OK, &b"new"[..]));
     }
 }

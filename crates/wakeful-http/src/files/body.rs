@@ -5,10 +5,6 @@
 //! body ends with an error, and the connection (or the HTTP/2 stream) is aborted. Nothing is
 //! padded, so no client mistakes a part, or a mixture of two versions, for the whole. A slow client
 //! occupies two chunks and a descriptor.
-//!
-//! If the first chunk is all, nothing checks the file after its read. The check would be one more
-//! system call for each small file, and the moment between the look at the file and the read is
-//! short.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -92,9 +88,11 @@ impl FileBody {
     /// on. This reads the first chunk, so it must be called on the pool.
     ///
     /// # Errors
-    /// The first chunk cannot be read.
+    /// The first chunk cannot be read. Or it is all of the file that is sent, and the file [was
+    /// rewritten](super::version::is_rewritten) since. (If more is sent, the next chunk's check
+    /// finds that.)
     pub(super) fn read(
-        file: OpenFile,
+        file: &Arc<OpenFile>,
         metadata: &Metadata,
         mut pieces: Vec<Piece>,
         chunk: u64,
@@ -103,13 +101,18 @@ impl FileBody {
         let left = pieces.iter().map(Piece::len).sum();
         pieces.reverse();
         let version = Version::of(metadata);
-        let mut rest = Rest { file: Arc::new(file), version, jobs: jobs.clone(), chunk, pieces };
+        let mut rest = Rest { file: file.clone(), version, jobs: jobs.clone(), chunk, pieces };
         let first = match rest.step() {
             Some(Piece::Text(text)) => Some(text),
-            Some(Piece::File(range)) => Some(read_chunk(&rest.file.file, range)?),
+            Some(Piece::File(range)) => {
+                let chunk = read_chunk(&file.file, range)?;
+                if rest.pieces.is_empty() {
+                    version.check(&file.file)?;
+                }
+                Some(chunk)
+            }
             None => None,
         };
-        // The file is closed here if that was all.
         let rest = (!rest.pieces.is_empty()).then_some(rest);
         Ok(Self { left, next: first.map(Next::Ready), rest })
     }
@@ -227,12 +230,12 @@ mod tests {
     /// More than any machine has.
     const TOO_MUCH: u64 = u64::MAX - 1;
 
-    fn open(path: &Path) -> OpenFile {
+    fn open(path: &Path) -> Arc<OpenFile> {
         let place = OpenFiles::default().try_enter().unwrap();
-        OpenFile { file: File::open(path).unwrap(), _place: place }
+        Arc::new(OpenFile { file: File::open(path).unwrap(), _place: place })
     }
 
-    fn file() -> OpenFile {
+    fn file() -> Arc<OpenFile> {
         open(Path::new("/dev/null"))
     }
 
@@ -241,7 +244,7 @@ mod tests {
         let pieces = vec![Piece::File(0..TOO_MUCH)];
         let (file, jobs) = (file(), Jobs::new(1));
         let metadata = file.file.metadata().unwrap();
-        let error = FileBody::read(file, &metadata, pieces, TOO_MUCH, &jobs).unwrap_err();
+        let error = FileBody::read(&file, &metadata, pieces, TOO_MUCH, &jobs).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM), "{error}");
     }
 
@@ -251,7 +254,7 @@ mod tests {
         let read = async move {
             let (file, jobs) = (file(), Jobs::new(1));
             let metadata = file.file.metadata().unwrap();
-            let mut body = FileBody::read(file, &metadata, pieces, TOO_MUCH, &jobs).unwrap();
+            let mut body = FileBody::read(&file, &metadata, pieces, TOO_MUCH, &jobs).unwrap();
             let first = body.frame().await.unwrap().unwrap();
             let error = body.frame().await.unwrap().unwrap_err();
             (first.into_data().unwrap(), error, body.frame().await.is_none())
@@ -273,7 +276,7 @@ mod tests {
         let metadata = file.file.metadata().unwrap();
         let pieces = vec![Piece::File(0..metadata.len())];
         let read = async move {
-            let body = FileBody::read(file, &metadata, pieces, 5, &Jobs::new(1)).unwrap();
+            let body = FileBody::read(&file, &metadata, pieces, 5, &Jobs::new(1)).unwrap();
             change(&path);
             body.collect().await.map(http_body_util::Collected::to_bytes)
         };

@@ -98,11 +98,11 @@ use settings::Shared;
 ///   its next chunk, the connection (HTTP/2: the stream) ends. If it becomes shorter before its
 ///   first chunk is read, the answer is 500. If a file grows, only its original length is sent. (A
 ///   file that is rewritten and longer than before counts as one that has grown. A new time of
-///   modification alone, as `touch` sets it, counts as rewritten.) What fits into one chunk, a file
-///   or a part of it, is read at once and not checked: if the file is rewritten in place between
-///   the look at it and this read, the new bytes, or a mixture, come under the old entity tag. A
-///   file that is replaced by a rename, or removed, is sent to its end. So replace files by a
-///   rename, and do not write into them.
+///   modification alone, as `touch` sets it, counts as rewritten.) A file, or a part of one, that
+///   fits into one chunk and is rewritten before it is read, is answered with as it is then, and
+///   after three attempts with 500. In the middle of a write a file has its new time already: then
+///   a mixture may come under a weak entity tag. A file that is replaced by a rename, or removed,
+///   is sent to its end. So replace files by a rename, and do not write into them.
 ///
 /// A path with two slashes in a row, an encoded slash, `.` or `..` gets 404. Names need not be
 /// UTF-8.

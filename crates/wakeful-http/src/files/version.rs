@@ -1,5 +1,7 @@
 //! Whether a file is still the one that its answer describes.
 
+use std::error::Error;
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -42,6 +44,22 @@ impl Version {
                 return Ok(());
             }
         }
-        Err(io::Error::other("the file was rewritten while it was sent"))
+        Err(io::Error::other(Rewritten))
     }
+}
+
+#[derive(Debug)]
+struct Rewritten;
+
+impl fmt::Display for Rewritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the file was rewritten while it was sent")
+    }
+}
+
+impl Error for Rewritten {}
+
+/// Does the error say that the file was rewritten?
+pub(super) fn is_rewritten(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Rewritten>())
 }

@@ -46,18 +46,21 @@ impl Drop for EndsStreams<'_> {
 }
 
 /// A stream that was upgraded.
-struct Tunnel(Rc<ConnectionState>);
+struct Tunnel {
+    state: Rc<ConnectionState>,
+    is_first: bool,
+}
 
 impl Tunnel {
     fn open(state: Rc<ConnectionState>) -> Self {
-        state.requests().tunnel_opens();
-        Self(state)
+        let is_first = state.requests().tunnel_opens();
+        Self { state, is_first }
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.0.requests().tunnel_closes();
+        self.state.requests().tunnel_closes(self.is_first);
     }
 }
 
@@ -79,6 +82,7 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
         if this.state.requests().is_aborted(*this.key) {
             return Poll::Ready(());
         }
+        this.state.requests().answers(*this.key);
         let polled = this.future.poll(cx);
         if polled.is_pending() {
             this.state.requests().wake_when_decided(*this.key, cx.waker());

@@ -12,7 +12,7 @@ use crate::pid_file::PidFile;
 use crate::settings::MOST_WORKERS;
 use crate::signals::Request;
 use crate::successor::Successor;
-use crate::systemd;
+use crate::{sys, systemd};
 
 /// How much longer than a worker a new master may take. It first ends its own workers that do not
 /// start, and then itself. If it were killed before, nobody would end them.
@@ -192,7 +192,8 @@ impl Running {
             Request::Reopen => Signal::USR1,
             _ => return false,
         };
-        let Some(successor) = &self.succeeded_by else { return false };
+        let successor = self.succeeded_by.as_ref().filter(|it| !sys::has_ended(&it.pidfd));
+        let Some(successor) = successor else { return false };
         let pid = successor.pid.as_raw_pid();
         tracing::info!("{name}: passed on to process {pid}, the new master");
         successor.signal(signal);

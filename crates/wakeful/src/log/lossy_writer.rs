@@ -179,7 +179,11 @@ impl LossyWriter {
         }
         let mut patience = Patience::new(&self.shared.counts, timeout);
         while !self.reserve(bytes.len()) {
+            // The last wait may have made room, too.
             if !self.wait_for_room(&mut patience) {
+                if self.reserve(bytes.len()) {
+                    break;
+                }
                 return self.shared.counts.drop_lines(lines);
             }
         }
@@ -271,7 +275,13 @@ impl LossyWriter {
                 return Err(TrySendError::Disconnected(message));
             };
             match messages.try_send(message) {
-                Err(TrySendError::Full(back)) if self.wait_for_room(patience) => message = back,
+                Err(TrySendError::Full(back)) => {
+                    if !self.wait_for_room(patience) {
+                        // This may have made room, too.
+                        return messages.try_send(back);
+                    }
+                    message = back;
+                }
                 result => return result,
             }
         }

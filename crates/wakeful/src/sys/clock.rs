@@ -2,11 +2,10 @@
 //! once for the process.
 //!
 //! On x86-64 a tick is a tick of the time stamp counter, if the counter runs at one rate on all
-//! CPUs, the kernel has not found that the CPUs' counters differ much, and it may be read. A
-//! reading takes three instructions and no system call. Anywhere else a tick is a nanosecond of
-//! `CLOCK_MONOTONIC`, and a reading takes some 35 instructions. The counters of two CPUs may differ
-//! by some ticks, so a later moment may have a smaller number. The zero of the clock is the same
-//! for all processes of the machine.
+//! CPUs and may be read. A reading takes three instructions and no system call. Anywhere else a
+//! tick is a nanosecond of `CLOCK_MONOTONIC`, and a reading takes some 35 instructions. The
+//! counters of two CPUs may differ by some ticks, so a later moment may have a smaller number. The
+//! zero of the clock is the same for all processes of the machine.
 //!
 //! The rate is measured by spinning for 0.1 ms when the process builds its first loop, and never
 //! changes, so that converted times never shrink. It is off by less than 0.1 %.
@@ -96,8 +95,8 @@ mod counter {
     /// How long the two clocks are compared, in nanoseconds.
     const COMPARED: u64 = 100_000;
 
-    /// Does the counter run at one rate, whatever the CPU's frequency and sleep states, has it one
-    /// value on all CPUs, and may this process read it?
+    /// Does the counter run at one rate, whatever the CPU's frequency and sleep states, and may
+    /// this process read it?
     #[allow(unused_unsafe, reason = "`__cpuid` is safe since Rust 1.93")]
     pub(super) fn is_steady() -> bool {
         // SAFETY: every x86-64 has the instruction.
@@ -107,14 +106,7 @@ mod counter {
         // SAFETY: the kernel writes an int, or says that it did not. (A process whose reads are
         // trapped may still ask.)
         unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
-        invariant && mode == libc::PR_TSC_ENABLE && !kernel_gave_it_up()
-    }
-
-    /// Has the kernel found that the counters of the CPUs differ? Unknown where there is no /sys.
-    fn kernel_gave_it_up() -> bool {
-        let path = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-        let left = std::fs::read_to_string(path);
-        left.is_ok_and(|left| !left.split_whitespace().any(|one| one == "tsc"))
+        invariant && mode == libc::PR_TSC_ENABLE
     }
 
     #[inline]
