@@ -180,7 +180,8 @@ impl ClientError {
     }
 
     /// Returns whether the request failed because its own body broke off or could not be read. This
-    /// is not the server's fault.
+    /// is not the server's fault. HTTP/2 does not tell: there the body's failure resets the stream,
+    /// and this returns `false`.
     #[must_use]
     pub fn is_request_body(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if source.is_user())

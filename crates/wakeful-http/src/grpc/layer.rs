@@ -25,12 +25,16 @@ use crate::foreign_code::{contain, contain_payload};
 ///
 /// * A call that is not done by its deadline ends with DEADLINE_EXCEEDED, before its response or in
 ///   the middle of it, and its handler is dropped. If the client does not read and its flow-control
-///   window is full, the response ends only when the client reads again or its connection ends.
+///   window is full, the response ends only when the client reads again or its connection ends. The
+///   time counts from the moment when the inner service is ready: a call that waits for the place
+///   of a [`ConcurrencyLimitLayer`](crate::layers::ConcurrencyLimitLayer) directly inside has no
+///   deadline yet. (axum's router is always ready.)
 /// * If the handler of a call panics before its response begins, the call gets INTERNAL.
 /// * When the server drains, unary calls finish. A stream may continue for
 ///   [`linger`](Self::linger). Its handler should await [`drain_begins`](crate::drain_begins), and
 ///   then end the stream. After `linger` the stream ends with UNAVAILABLE, both for the client and
-///   for a handler that reads requests from it.
+///   for a handler that reads requests from it. A handler that has not begun its response, and
+///   waits for something else than a request, goes on until the server's grace period is over.
 ///
 /// A request is a call if its content type is `application/grpc`, perhaps with a codec
 /// (`application/grpc+proto`). Any other request passes through, with no deadline, and is not cut
