@@ -175,7 +175,9 @@ fn work_gets_a_thread_by_the_loop_that_waits_for_it() {
         held.recv().is_err()
     });
     begun.recv().unwrap();
-    let waits = wakeful::block_on(async { spawn_blocking(|| 42) });
+    let mut waits = None;
+    wakeful::block_on(async { waits = Some(spawn_blocking(|| 42)) });
+    let waits = waits.expect("it was given");
     assert!(!waits.is_finished());
     allow_threads(None);
     wakeful::block_on(async {

@@ -61,5 +61,5 @@ impl Error for Rewritten {}
 
 /// Does the error say that the file was rewritten?
 pub(super) fn is_rewritten(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Rewritten>())
+    error.get_ref().and_then(|inner| inner.downcast_ref::<Rewritten>()).is_some()
 }
