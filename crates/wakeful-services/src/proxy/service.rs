@@ -83,6 +83,7 @@ impl Proxy {
         request: Request<RequestBody>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = request.into_parts();
+        let version = parts.version;
         match headers::to_backend(&mut parts, client, &self.headers) {
             Ok(Step::Forward(_)) => {}
             Ok(Step::Upgrade(asked)) => return Ok(self.upgrade(client, asked, parts).await),
@@ -103,11 +104,12 @@ impl Proxy {
             parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         let method = parts.method.clone();
-        self.ask(&method, Request::from_parts(parts, body)).await
+        self.ask(version, &method, Request::from_parts(parts, body)).await
     }
 
     async fn ask(
         &self,
+        version: Version,
         method: &Method,
         mut request: Request<BufferedRequest>,
     ) -> Result<Response<ProxyBody>, Trouble> {
@@ -125,7 +127,9 @@ impl Proxy {
             let sent = exchange.host().send_with(request, BufferedRequest::again);
             let sent = within(self.silence, &progress, pin!(sent)).await;
             let failure = match sent {
-                Some(Ok(response)) => return self.pass_on(method, exchange, response, progress),
+                Some(Ok(response)) => {
+                    return self.pass_on(version, method, exchange, response, progress);
+                }
                 Some(Err(failure)) => failure,
                 None if progress.waits_for_client() => return Err(Trouble::ClientSilent),
                 None => return Err(self.timed_out(&exchange)),
@@ -210,13 +214,14 @@ impl Proxy {
 
     fn pass_on(
         &self,
+        version: Version,
         method: &Method,
         exchange: Exchange,
         response: Response<wakeful_http::client::ResponseBody>,
         progress: Rc<Progress>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = response.into_parts();
-        if let Err(bad) = headers::to_client(&mut parts, method) {
+        if let Err(bad) = headers::to_client_of(version, &mut parts, method) {
             exchange.failed(&bad);
             return Err(Trouble::BadGateway);
         }
