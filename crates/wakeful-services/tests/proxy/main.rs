@@ -3,6 +3,7 @@
 
 mod buffering;
 mod common;
+mod early_answers;
 mod failures;
 mod forwarding;
 mod http2;
