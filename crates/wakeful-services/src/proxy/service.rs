@@ -120,13 +120,12 @@ impl Proxy {
         method: &Method,
         mut request: Request<BufferedRequest>,
     ) -> Result<Response<ProxyBody>, Trouble> {
-        let mut tried = Vec::new();
         let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
         let mut held = self.may_connect().await?;
-        while let Some(mut exchange) = self.choose(&tried, &last) {
+        while let Some(mut exchange) = self.choose(&mut attempts, &last) {
             exchange.held = held.take();
-            if !tried.is_empty() {
+            if attempts.is_retry() {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
@@ -146,13 +145,12 @@ impl Proxy {
             if !error.is_overload() && (error.is_request_body() || progress.client_has_gone()) {
                 return Err(Trouble::Client(error.to_string()));
             }
-            let goes_on = attempts.goes_on(&error);
+            let goes_on = attempts.goes_on(exchange.backend(), &error);
             last = self.failed(&exchange, &progress, error);
             match failure.request {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,
             }
-            tried.push(exchange.backend());
         }
         Err(last)
     }
@@ -175,9 +173,16 @@ impl Proxy {
         })
     }
 
-    /// Chooses a backend for a request that has `tried` others in vain. `trouble` is the last
-    /// failure.
-    pub(super) fn choose(&self, tried: &[Id], trouble: &Trouble) -> Option<Exchange> {
+    /// Chooses a backend for a request after these `attempts`. `trouble` is the last failure.
+    pub(super) fn choose(&self, attempts: &mut Attempts, trouble: &Trouble) -> Option<Exchange> {
+        let other = self.choose_untried(attempts.tried(), trouble);
+        if other.is_some() || !attempts.begin_second() {
+            return other;
+        }
+        self.choose_untried(attempts.tried(), trouble)
+    }
+
+    fn choose_untried(&self, tried: &[Id], trouble: &Trouble) -> Option<Exchange> {
         // Busy backends would answer, so they are no reason to use a backend that mostly fails.
         let is_busy = matches!(trouble, Trouble::Overload(_));
         let left_out = || (!is_busy).then(|| self.backends.choose_left_out(tried)).flatten();

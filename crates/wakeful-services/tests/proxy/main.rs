@@ -2,6 +2,7 @@
 //! it.
 
 mod buffering;
+mod closed_early;
 mod common;
 mod early_answers;
 mod failures;
