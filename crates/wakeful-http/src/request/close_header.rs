@@ -8,6 +8,9 @@ use crate::connection::{ConnectionState, Protocol};
 pub(super) fn say_close<B>(response: &mut Response<B>, connection: &ConnectionState) {
     let is_last = connection.protocol() == Protocol::Http1 && connection.closing().has_begun();
     if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        // A 426 names the protocols that the server wants (RFC 9110, 7.8).
+        let names_protocols = response.headers().contains_key(header::UPGRADE);
+        let value = if names_protocols { "upgrade, close" } else { "close" };
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static(value));
     }
 }

@@ -77,8 +77,8 @@ use http::Request;
 
 pub use self::error::UpgradeError;
 use self::offer::{Asker, Offer};
-#[cfg(feature = "ws")]
-pub(crate) use self::offered::OwnRefusal;
+#[doc(hidden)]
+pub use self::offered::KnownRefusal;
 pub(crate) use self::offered::{Offered, Offers, refuse_interim};
 pub(crate) use self::stream::offer_stream;
 use self::stream::{StreamOffer, StreamUpgrade};

@@ -113,7 +113,9 @@ impl Offered {
                 response.headers_mut().clear();
                 advise("a handler answered 101 and did not take the upgrade: answered 500");
             }
-            StatusCode::UPGRADE_REQUIRED if response.extensions().get::<OwnRefusal>().is_none() => {
+            StatusCode::UPGRADE_REQUIRED
+                if response.extensions().get::<KnownRefusal>().is_none() =>
+            {
                 advise("a handler answered 426 to a request that asks for an upgrade");
             }
             _ => {}
@@ -152,9 +154,11 @@ pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
     }
 }
 
-/// Marks a response by which this crate itself refuses an upgrade.
+/// Marks a 426 of code that knows this crate's upgrades: the crate itself, or a proxy that passes
+/// on a backend's answer. Such a 426 is no mistake, so no advice is logged.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OwnRefusal;
+pub struct KnownRefusal;
 
 #[cold]
 fn advise(what: &'static str) {

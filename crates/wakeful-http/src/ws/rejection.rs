@@ -3,7 +3,7 @@
 use axum_core::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
-use crate::upgrade::OwnRefusal;
+use crate::upgrade::KnownRefusal;
 
 /// The error of a request that cannot open a WebSocket. Its response has the status 400, 405 or
 /// 426.
@@ -39,7 +39,7 @@ impl IntoResponse for WebSocketRejection {
             Self::NoUpgrade | Self::Version | Self::NotUpgradable => StatusCode::UPGRADE_REQUIRED,
         };
         let mut response = (status, format!("{self}\n")).into_response();
-        response.extensions_mut().insert(OwnRefusal);
+        response.extensions_mut().insert(KnownRefusal);
         let headers = response.headers_mut();
         if status == StatusCode::UPGRADE_REQUIRED {
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));

@@ -251,7 +251,8 @@ impl ProxyOptions {
 
     /// Sets how many backends the proxy may try for one request, as long as no backend has acted on
     /// it. Backends that refuse the connection do not count, but after 32 of these the proxy gives
-    /// up.
+    /// up. If none is left, a backend that has closed the connection in its TLS handshake is tried
+    /// once more, within this number.
     pub fn attempts(mut self, backends: usize) -> Self {
         self.attempts = backends;
         self

@@ -43,6 +43,8 @@ pub(super) struct Progress {
     client: Cell<ClientIs>,
     /// How long this backend has waited for the client, without the present wait.
     waited: Cell<Duration>,
+    /// Whether a part of the client's body may be left, and is still held for a backend.
+    is_open: Cell<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,7 @@ impl Progress {
             last: Cell::new(Instant::now()),
             client: Cell::new(ClientIs::InTime),
             waited: Cell::default(),
+            is_open: Cell::default(),
         }
     }
 
@@ -99,6 +102,12 @@ impl Progress {
     /// Does the backend have everything that came, while the client has not sent the rest?
     pub(super) fn waits_for_client(&self) -> bool {
         matches!(self.client.get(), ClientIs::Awaited { .. })
+    }
+
+    /// Is the rest of the body still held, so that it may be dropped before its end? If it was
+    /// dropped already, the client's connection itself knows whether it closes.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.get()
     }
 
     /// Did the body break off after its beginning?
@@ -182,6 +191,7 @@ impl BufferedRequest {
             }
         }
         if !has_ended {
+            body.progress.is_open.set(true);
             body.rest = Some(incoming);
         }
         body.share = Some(Rc::new(share));
@@ -215,6 +225,14 @@ impl BufferedRequest {
     }
 }
 
+impl Drop for BufferedRequest {
+    fn drop(&mut self) {
+        if self.rest.is_some() {
+            self.progress.is_open.set(false);
+        }
+    }
+}
+
 impl Body for BufferedRequest {
     type Data = Bytes;
     type Error = BoxError;
@@ -236,13 +254,21 @@ impl Body for BufferedRequest {
         // Nothing of the body waits here any more.
         this.share = None;
         let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(rest).poll_frame(cx) else {
+        let Poll::Ready(frame) = Pin::new(&mut *rest).poll_frame(cx) else {
             this.progress.awaits_client();
             return Poll::Pending;
         };
+        let rest_has_ended = rest.is_end_stream();
         let has_failed = matches!(frame, Some(Err(_)));
         let client = if has_failed { ClientIs::Gone } else { ClientIs::InTime };
         this.progress.comes(client);
+        let is_last = match &frame {
+            None => true,
+            Some(frame) => frame.as_ref().is_ok_and(Frame::is_trailers) || rest_has_ended,
+        };
+        if is_last {
+            this.progress.is_open.set(false);
+        }
         Poll::Ready(frame.map(|frame| {
             Ok(match frame?.into_trailers() {
                 Ok(trailers) => Frame::trailers(headers::trailers(trailers)),

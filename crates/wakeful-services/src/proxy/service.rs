@@ -83,6 +83,7 @@ impl Proxy {
         request: Request<RequestBody>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = request.into_parts();
+        let version = parts.version;
         match headers::to_backend(&mut parts, client, &self.headers) {
             Ok(Step::Forward(_)) => {}
             Ok(Step::Upgrade(asked)) => return Ok(self.upgrade(client, asked, parts).await),
@@ -102,22 +103,29 @@ impl Proxy {
         {
             parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        let method = parts.method.clone();
-        self.ask(&method, Request::from_parts(parts, body)).await
+        let (method, progress) = (parts.method.clone(), body.progress());
+        let asked = self.ask(version, &method, Request::from_parts(parts, body)).await;
+        let mut response = asked.unwrap_or_else(|trouble| self.answer(client, version, &trouble));
+        // The backend has answered before the body's end, or not at all. It may stop to read, and
+        // then this connection closes behind the response.
+        if version < Version::HTTP_2 && progress.is_open() {
+            headers::say_close(response.headers_mut());
+        }
+        Ok(response)
     }
 
     async fn ask(
         &self,
+        version: Version,
         method: &Method,
         mut request: Request<BufferedRequest>,
     ) -> Result<Response<ProxyBody>, Trouble> {
-        let mut tried = Vec::new();
         let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
         let mut held = self.may_connect().await?;
-        while let Some(mut exchange) = self.choose(&tried, &last) {
+        while let Some(mut exchange) = self.choose(&mut attempts, &last) {
             exchange.held = held.take();
-            if !tried.is_empty() {
+            if attempts.is_retry() {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
@@ -125,7 +133,9 @@ impl Proxy {
             let sent = exchange.host().send_with(request, BufferedRequest::again);
             let sent = within(self.silence, &progress, pin!(sent)).await;
             let failure = match sent {
-                Some(Ok(response)) => return self.pass_on(method, exchange, response, progress),
+                Some(Ok(response)) => {
+                    return self.pass_on(version, method, exchange, response, progress);
+                }
                 Some(Err(failure)) => failure,
                 None if progress.waits_for_client() => return Err(Trouble::ClientSilent),
                 None => return Err(self.timed_out(&exchange)),
@@ -135,13 +145,12 @@ impl Proxy {
             if !error.is_overload() && (error.is_request_body() || progress.client_has_gone()) {
                 return Err(Trouble::Client(error.to_string()));
             }
-            let goes_on = attempts.goes_on(&error);
+            let goes_on = attempts.goes_on(exchange.backend(), &error);
             last = self.failed(&exchange, &progress, error);
             match failure.request {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,
             }
-            tried.push(exchange.backend());
         }
         Err(last)
     }
@@ -164,9 +173,16 @@ impl Proxy {
         })
     }
 
-    /// Chooses a backend for a request that has `tried` others in vain. `trouble` is the last
-    /// failure.
-    pub(super) fn choose(&self, tried: &[Id], trouble: &Trouble) -> Option<Exchange> {
+    /// Chooses a backend for a request after these `attempts`. `trouble` is the last failure.
+    pub(super) fn choose(&self, attempts: &mut Attempts, trouble: &Trouble) -> Option<Exchange> {
+        let other = self.choose_untried(attempts.tried(), trouble);
+        if other.is_some() || !attempts.begin_second() {
+            return other;
+        }
+        self.choose_untried(attempts.tried(), trouble)
+    }
+
+    fn choose_untried(&self, tried: &[Id], trouble: &Trouble) -> Option<Exchange> {
         // Busy backends would answer, so they are no reason to use a backend that mostly fails.
         let is_busy = matches!(trouble, Trouble::Overload(_));
         let left_out = || (!is_busy).then(|| self.backends.choose_left_out(tried)).flatten();
@@ -210,13 +226,14 @@ impl Proxy {
 
     fn pass_on(
         &self,
+        version: Version,
         method: &Method,
         exchange: Exchange,
         response: Response<wakeful_http::client::ResponseBody>,
         progress: Rc<Progress>,
     ) -> Result<Response<ProxyBody>, Trouble> {
         let (mut parts, body) = response.into_parts();
-        if let Err(bad) = headers::to_client(&mut parts, method) {
+        if let Err(bad) = headers::to_client_of(version, &mut parts, method) {
             exchange.failed(&bad);
             return Err(Trouble::BadGateway);
         }

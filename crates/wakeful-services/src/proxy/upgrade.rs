@@ -60,12 +60,11 @@ impl Proxy {
         let client = upgrade::on(&mut request);
         let (place, mut held) = self.enter().await?;
         let mut place = Some(place);
-        let mut tried = Vec::new();
         let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
-        while let Some(mut exchange) = self.choose(&tried, &last) {
+        while let Some(mut exchange) = self.choose(&mut attempts, &last) {
             (exchange.place, exchange.held) = (place.take(), held.take());
-            if !tried.is_empty() {
+            if attempts.is_retry() {
                 self.counts.retried.add(1);
             }
             let progress = request.body().progress();
@@ -80,13 +79,12 @@ impl Proxy {
                 None => return Err(self.timed_out(&exchange)),
             };
             (place, held) = (exchange.place.take(), exchange.held.take());
-            let goes_on = attempts.goes_on(&failure.error);
+            let goes_on = attempts.goes_on(exchange.backend(), &failure.error);
             last = self.failed(&exchange, &progress, failure.error);
             match failure.request {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,
             }
-            tried.push(exchange.backend());
         }
         Err(last)
     }

@@ -55,6 +55,22 @@ fn clients_of_http2_share_backends_of_http1() {
     assert_eq!(proxy.counts().backends()[0].requests(), 101);
 }
 
+/// HTTP/2 has no upgrades.
+#[test]
+fn a_426_for_a_client_of_http2_names_no_protocol() {
+    let backend = Backend::saying(
+        "HTTP/1.1 426 Upgrade Required\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 0\r\n\r\n",
+    );
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    on_a_loop(async {
+        let response = host(addr(&proxy)).send(request("GET", "/", "")).await.unwrap();
+        assert_eq!(response.status(), 426);
+        for name in ["upgrade", "connection"] {
+            assert!(!response.headers().contains_key(name), "{name}");
+        }
+    });
+}
+
 #[test]
 fn a_backend_of_http1_is_told_what_http2_said() {
     let backend = Backend::mirror();

@@ -2,7 +2,9 @@
 //! it.
 
 mod buffering;
+mod closed_early;
 mod common;
+mod early_answers;
 mod failures;
 mod forwarding;
 mod http2;

@@ -2,8 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use rustix::net::{RecvFlags, recv};
+use wakeful_services::DrainPlan;
 use wakeful_services::proxy::headers::Upgrades;
 
 use crate::common::*;
@@ -162,14 +165,21 @@ fn bytes_behind_the_request_are_never_taken_for_another_one() {
     head(&mut stream);
     exactly(&mut stream, early);
     assert_eq!(backend.requests().len(), 1);
-    for refusal in [
-        "HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\ncontent-length: 2\r\n\r\nno",
-        "HTTP/1.1 200 OK\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\nno",
+    for (refusal, connection) in [
+        (
+            "HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\ncontent-length: 2\r\n\r\nno",
+            "upgrade, close",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\nno",
+            "close",
+        ),
     ] {
         let backend = Backend::saying(refusal);
         let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = ask(addr(&proxy), &format!("{ASK}{early}"));
-        assert!(answer.to_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
+        let line = format!("\r\nconnection: {connection}\r\n");
+        assert!(answer.to_lowercase().contains(&line), "{answer}");
         assert!(answer.ends_with("\r\n\r\nno") && !answer.contains("101"), "{answer}");
         until("the backend is alone", || backend.is_alone());
         assert_eq!(backend.requests().len(), 1, "{:?}", backend.requests());
@@ -313,4 +323,53 @@ fn no_client_has_a_backend_ejected_by_what_it_asks_for() {
         (proxy.counts().backends()[0].failures(), proxy.counts().backends()[0].ejections()),
         (0, 0)
     );
+}
+
+/// RFC 9110, 15.5.22: without the header a client would not know which protocol it needs.
+#[test]
+fn a_426_names_the_protocols_that_the_backend_wants() {
+    let backend = Backend::saying(
+        "HTTP/1.1 426 Upgrade Required\r\nconnection: upgrade\r\nupgrade: websocket, x/1\r\ncontent-length: 2\r\n\r\nno",
+    );
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    let plain = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let last = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let mut stream = connect(addr(&proxy));
+    for _ in 0..2 {
+        stream.write_all(plain.as_bytes()).unwrap();
+        let answer = head(&mut stream).to_lowercase();
+        assert!(answer.contains("\r\nconnection: upgrade\r\n"), "{answer}");
+        assert!(answer.contains("\r\nupgrade: websocket, x/1\r\n"), "{answer}");
+        exactly(&mut stream, "no");
+    }
+    for request in [last, ASK] {
+        let answer = ask(addr(&proxy), request).to_lowercase();
+        assert!(answer.contains("\r\nupgrade: websocket, x/1\r\n"), "{request}: {answer}");
+        assert!(answer.contains("\r\nconnection: upgrade, close\r\n"), "{request}: {answer}");
+    }
+    let old = ask(addr(&proxy), "GET / HTTP/1.0\r\nhost: x\r\n\r\n");
+    assert!(old.contains(" 426 ") && !old.to_lowercase().contains("upgrade: "), "{old}");
+}
+
+#[test]
+fn a_426_in_a_drain_names_the_protocols_and_closes() {
+    let (drains, goes_on) = channel::<()>();
+    let goes_on = Mutex::new(goes_on);
+    let backend = Backend::start(move |this, stream| {
+        this.read(stream);
+        goes_on.lock().unwrap().recv().unwrap();
+        let answer = "HTTP/1.1 426 Upgrade Required\r\nupgrade: x/1\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    let (mut idle, mut stream) = (connect(addr(&proxy)), connect(addr(&proxy)));
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    until("the backend has it", || !backend.requests().is_empty());
+    let draining = std::thread::spawn(move || proxy.drain(DrainPlan::new().grace(GUARD)).unwrap());
+    assert_eq!(read_all(&mut idle), "");
+    drains.send(()).unwrap();
+    let answer = read_all(&mut stream).to_lowercase();
+    assert!(answer.contains("\r\nupgrade: x/1\r\n"), "{answer}");
+    assert!(answer.contains("\r\nconnection: upgrade, close\r\n"), "{answer}");
+    assert_eq!(draining.join().unwrap(), 0);
 }

@@ -33,6 +33,7 @@ pub use self::framing::Framing;
 pub use self::names::trailers;
 pub use self::refusal::Refusal;
 pub use self::response::{BadResponse, to_client};
+pub(super) use self::response::{say_close, to_client_of};
 pub use self::settings::{Settings, Upgrades};
 pub use self::upgrade::{Asked, Question};
 pub use self::via::Pseudonym;

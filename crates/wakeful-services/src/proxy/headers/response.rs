@@ -1,8 +1,9 @@
 //! Turns the head of a backend's response into one for the client.
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::response::Parts;
-use http::{Method, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use wakeful_http::upgrade::KnownRefusal;
 
 use super::{framing, names, via};
 
@@ -55,6 +56,35 @@ pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> 
         parts.headers.insert(CONTENT_LENGTH, length.into());
     }
     Ok(())
+}
+
+/// The same as [`to_client`], for a client of this `version`. A 426 names the protocols that the
+/// backend wants (RFC 9110, 15.5.22), if the client's version has upgrades.
+pub(in super::super) fn to_client_of(
+    version: Version,
+    parts: &mut Parts,
+    method: &Method,
+) -> Result<(), BadResponse> {
+    if parts.status != StatusCode::UPGRADE_REQUIRED {
+        return to_client(parts, method);
+    }
+    let wanted: Vec<_> = parts.headers.get_all(UPGRADE).iter().cloned().collect();
+    to_client(parts, method)?;
+    // It is the backend's answer, and not a mistake of the proxy.
+    parts.extensions.insert(KnownRefusal);
+    if version == Version::HTTP_11 && !wanted.is_empty() {
+        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        wanted.into_iter().for_each(|value| {
+            parts.headers.append(UPGRADE, value);
+        });
+    }
+    Ok(())
+}
+
+/// Says to a client of HTTP/1 that its connection closes after this response.
+pub(in super::super) fn say_close(headers: &mut HeaderMap) {
+    let value = if headers.contains_key(UPGRADE) { "upgrade, close" } else { "close" };
+    headers.insert(CONNECTION, HeaderValue::from_static(value));
 }
 
 /// Removes the fields for the hop to the backend, and the framing, and adds `Via`.

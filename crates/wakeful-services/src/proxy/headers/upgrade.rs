@@ -190,11 +190,15 @@ impl Question {
         if self.asked == Asked::ExtendedConnect && parts.status.is_success() {
             return Err(BadResponse::NoUpgrade);
         }
-        super::to_client(parts, &self.method)?;
+        let version = match self.asked {
+            Asked::Upgrade => Version::HTTP_11,
+            Asked::ExtendedConnect => Version::HTTP_2,
+        };
+        super::to_client_of(version, parts, &self.method)?;
         if self.asked == Asked::Upgrade {
             // Bytes that the client sent after its request may have been meant for the other
             // protocol, so they must not be read as requests.
-            parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            super::say_close(&mut parts.headers);
         }
         Ok(())
     }
