@@ -88,10 +88,11 @@ impl ResponseWrites {
     }
 
     /// Returns whether the streams have sent too little in the time `passed` since the last check.
+    /// While the socket is full they send nothing, though the client may take what it holds.
     pub(super) fn are_streams_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
         let mut streams = self.streams.borrow_mut();
         if self.has_open_streams.get() {
-            streams.is_too_slow(rate, passed, self.sent.get())
+            streams.is_too_slow(rate, passed, self.sent.get() + self.taken.get())
         } else {
             streams.is_open();
             false
@@ -114,5 +115,21 @@ mod tests {
         let writes = ResponseWrites::default();
         writes.client_has(100);
         assert_eq!(writes.taken.get(), 100);
+    }
+
+    #[test]
+    fn streams_that_wait_for_a_full_socket_are_as_fast_as_the_client_takes_it() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let rate = MinRate::new(100, 4 * SECOND);
+        for (each_second, is_cut) in [(100, false), (99, true)] {
+            let writes = ResponseWrites::default();
+            writes.streams_sent(4 << 20, true);
+            let is_too_slow = |second| {
+                writes.client_has(second * each_second);
+                writes.are_streams_too_slow(rate, SECOND)
+            };
+            // Longer than a client may pause that has taken much at once.
+            assert_eq!((1..200).any(is_too_slow), is_cut, "{each_second}");
+        }
     }
 }

@@ -232,7 +232,8 @@ impl Limits {
         self
     }
 
-    /// Sets how slowly a client may send a body or read a response.
+    /// Sets how slowly a client may send a body or read a response. With `None`, a client that does
+    /// not read a response to its end keeps its connection, also over TLS.
     pub fn min_rate(mut self, rate: impl Into<Option<MinRate>>) -> Self {
         self.min_rate = rate.into();
         self

@@ -174,7 +174,8 @@ impl LossyWriter {
     /// the queue and the lines are written. Gives up early as [`flush_within`](Self::flush_within)
     /// does. Blocks the calling thread.
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
-        if self.shared.is_forked() {
+        // There is never room for more than the queue has.
+        if self.shared.is_forked() || bytes.len() > self.shared.room {
             return self.shared.counts.drop_lines(lines);
         }
         let mut patience = Patience::new(&self.shared.counts, timeout);
