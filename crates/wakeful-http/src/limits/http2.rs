@@ -104,6 +104,11 @@ impl Http2Limits {
 
     /// Sets how many bytes of a response the server buffers while the client does not read them,
     /// for each stream.
+    ///
+    /// Only the data counts, and each piece of a body takes about 300 bytes more. So pieces of
+    /// fewer than 256 bytes that are ready one after the other are joined into frames of up to
+    /// 4 KiB. Pieces that come one at a time, such as server-sent events, are not delayed, and not
+    /// joined.
     pub fn max_send_buffer(mut self, bytes: usize) -> Self {
         self.max_send_buffer = bytes;
         self

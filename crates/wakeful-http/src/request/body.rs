@@ -13,12 +13,11 @@ use pin_project_lite::pin_project;
 use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
+use super::joined::{Data, Joining, Source};
 use crate::connection::{LastWaker, Progress, Protocol};
 use crate::error::BoxError;
-use crate::foreign_code::{self, Contained, Locking, SafeWaker};
-use crate::foreign_error;
+use crate::foreign_code::{self, Locking, SafeWaker};
 use crate::observe::ObservedRequest;
-use crate::own_values;
 
 /// The body of a request: hyper's body, within the server's limits.
 ///
@@ -134,15 +133,23 @@ impl Body for RequestBody {
 pin_project! {
     /// A response's body. The request is in flight until this is dropped, and observed until the
     /// body's end.
-    pub(crate) struct ResponseBody<B> {
+    pub(crate) struct ResponseBody<B>
+    where
+        B: Body,
+    {
         // `None`: the server itself has answered.
         #[pin]
         inner: Option<B>,
         in_flight: Option<InFlight>,
         observed: Option<Box<ObservedRequest>>,
+        // For HTTP/2 only.
+        joining: Joining<B::Data>,
     }
 
-    impl<B> PinnedDrop for ResponseBody<B> {
+    impl<B> PinnedDrop for ResponseBody<B>
+    where
+        B: Body,
+    {
         // hyper may drop a body before it has sent the body's last frames.
         fn drop(this: Pin<&mut Self>) {
             if std::mem::needs_drop::<B>() {
@@ -153,13 +160,13 @@ pin_project! {
     }
 }
 
-impl<B> ResponseBody<B> {
+impl<B: Body> ResponseBody<B> {
     pub(crate) fn of_service(inner: B, in_flight: Option<InFlight>) -> Self {
-        Self { inner: Some(inner), in_flight, observed: None }
+        Self { inner: Some(inner), in_flight, observed: None, joining: Joining::default() }
     }
 
     pub(crate) fn empty() -> Self {
-        Self { inner: None, in_flight: None, observed: None }
+        Self { inner: None, in_flight: None, observed: None, joining: Joining::default() }
     }
 
     pub(crate) fn is_observed_by(&mut self, observed: Box<ObservedRequest>) {
@@ -171,35 +178,34 @@ impl<B> Body for ResponseBody<B>
 where
     B: Body<Error: Into<BoxError>>,
 {
-    type Data = Contained<B::Data>;
+    type Data = Data<B::Data>;
     type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Data<B::Data>>, BoxError>>> {
         let mut this = self.project();
-        let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let Some(mut body) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let is_http2 = this.in_flight.as_ref().is_some_and(InFlight::is_http2);
+        if is_http2 {
+            // hyper takes frames until its buffer is full, however many these are.
+            ready!(pin!(consume_budget()).poll(cx));
+        }
         if let Some(in_flight) = this.in_flight {
             in_flight.working();
         }
-        let polled = foreign_code::poll_frame_with_data(cx, |cx| {
-            let entered = this.observed.as_deref().map(ObservedRequest::enter);
-            let polled = inner.as_mut().poll_frame(cx);
-            drop(entered);
-            // This comes first, because later calls on the frame may panic, and then its drop may
-            // panic, too.
-            let polled =
-                polled.map_ok(|frame| own_values::of_trailers(frame.map_data(Contained::new)));
-            let polled = polled.map_err(foreign_error::guard);
-            if let Some(observed) = this.observed
-                && let Poll::Ready(frame) = &polled
-                && observed.saw(frame, is_at_end(&*inner))
-            {
-                *this.observed = None;
-            }
-            polled
-        });
+        let mut source = Source { body: body.as_mut(), observed: this.observed.as_deref() };
+        let polled = match is_http2 {
+            true => this.joining.poll(&mut source, cx),
+            false => source.poll(cx),
+        };
+        if let Some(observed) = this.observed
+            && let Poll::Ready(frame) = &polled
+            && observed.saw(frame, this.joining.is_at_end(&*body))
+        {
+            *this.observed = None;
+        }
         if let Some(in_flight) = this.in_flight {
             in_flight.worked();
             in_flight.asked(polled.is_ready());
@@ -208,25 +214,17 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(is_at_end)
+        self.inner.as_ref().is_none_or(|inner| self.joining.is_at_end(inner))
     }
 
     /// If the call panics, the size is unknown.
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::default();
-        foreign_code::contain(|| {
-            hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
-        });
+        if !self.joining.keeps_some() {
+            foreign_code::contain(|| {
+                hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+            });
+        }
         hint
     }
-}
-
-/// Is the body at its end? If the call panics, the answer is no. hyper calls this while it holds
-/// the response's head or a frame, whose drop may panic, too, because the extensions belong to the
-/// program.
-#[inline]
-fn is_at_end<B: Body>(body: &B) -> bool {
-    let mut is_at_end = false;
-    foreign_code::contain(|| is_at_end = body.is_end_stream());
-    is_at_end
 }

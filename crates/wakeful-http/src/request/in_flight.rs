@@ -52,9 +52,13 @@ impl InFlight {
 
     /// Called after the response's body was polled. `has_some`: it had data.
     pub(crate) fn asked(&self, has_some: bool) {
-        if self.connection.protocol() == Protocol::Http2 {
+        if self.is_http2() {
             self.with(|request| request.asked(has_some));
         }
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.connection.protocol() == Protocol::Http2
     }
 
     /// Called when the response begins.

@@ -1,0 +1,440 @@
+//! Joins the small pieces of a response's body, for HTTP/2.
+//!
+//! h2 keeps each piece that waits for the client as a frame of about 300 bytes, and counts only the
+//! piece's data for [`max_send_buffer`](crate::Http2Limits::max_send_buffer). So pieces of one byte
+//! would take 300 times that much memory. Here small pieces that are ready one after the other
+//! become one frame. No piece waits for the next one: if the body is pending, what there is goes to
+//! h2.
+//!
+//! A body is not polled ahead, and no piece is copied, until two small pieces were ready in a row.
+//! So a stream of single messages costs nothing more.
+
+use std::future::Future;
+use std::io::IoSlice;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame};
+use wakeful::task::consume_budget;
+
+use crate::error::BoxError;
+use crate::foreign_code::{self, Contained};
+use crate::foreign_error;
+use crate::observe::ObservedRequest;
+use crate::own_values;
+
+/// A piece with fewer bytes is small.
+const SMALL: usize = 256;
+
+/// The most bytes of joined pieces.
+const MOST: usize = 4 << 10;
+
+/// So many pieces that are joined spend one operation of the task's budget.
+const PIECES_OF_AN_OPERATION: usize = 8;
+
+/// What a body answers when it is polled.
+pub(super) type Polled<D> = Poll<Option<Result<Frame<Data<D>>, BoxError>>>;
+
+/// The data of one frame.
+pub(crate) enum Data<D> {
+    /// A piece of the body, as it is.
+    Own(Contained<D>),
+    Joined(Bytes),
+}
+
+impl<D: Buf> Buf for Data<D> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Own(data) => data.remaining(),
+            Self::Joined(bytes) => bytes.remaining(),
+        }
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Own(data) => data.chunk(),
+            Self::Joined(bytes) => bytes.chunk(),
+        }
+    }
+
+    #[inline]
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        match self {
+            Self::Own(data) => data.chunks_vectored(slices),
+            Self::Joined(bytes) => bytes.chunks_vectored(slices),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Own(data) => data.advance(count),
+            Self::Joined(bytes) => bytes.advance(count),
+        }
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, length: usize) -> Bytes {
+        match self {
+            Self::Own(data) => data.copy_to_bytes(length),
+            Self::Joined(bytes) => bytes.copy_to_bytes(length),
+        }
+    }
+}
+
+/// The service's body, which is polled in the request's span.
+pub(super) struct Source<'a, B> {
+    pub(super) body: Pin<&'a mut B>,
+    pub(super) observed: Option<&'a ObservedRequest>,
+}
+
+impl<B: Body<Error: Into<BoxError>>> Source<'_, B> {
+    /// Polls for a frame with content.
+    #[inline]
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled<B::Data> {
+        let Self { body, observed } = self;
+        foreign_code::poll_frame_with_data(cx, |cx| {
+            let entered = observed.map(ObservedRequest::enter);
+            let polled = body.as_mut().poll_frame(cx);
+            drop(entered);
+            // This comes first, because later calls on the frame may panic, and then its drop may
+            // panic, too.
+            let polled = polled.map_ok(|frame| {
+                own_values::of_trailers(frame.map_data(|data| Data::Own(Contained::new(data))))
+            });
+            polled.map_err(foreign_error::guard)
+        })
+    }
+}
+
+/// Is the body at its end? If the call panics, the answer is no. hyper calls this while it holds
+/// the response's head or a frame, whose drop may panic, too, because the extensions belong to the
+/// program.
+#[inline]
+pub(super) fn is_at_end<B: Body>(body: &B) -> bool {
+    let mut is_at_end = false;
+    foreign_code::contain(|| is_at_end = body.is_end_stream());
+    is_at_end
+}
+
+/// How far the joining of a body's pieces has come.
+pub(super) struct Joining<D> {
+    pace: Pace,
+    /// What came after the pieces that were last joined: a frame that is not small, an error, or
+    /// the end.
+    next: Option<Box<Polled<D>>>,
+}
+
+/// How the small pieces of a body come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// One at a time.
+    #[default]
+    Single,
+    /// The last one was given to hyper, and the body was not polled since.
+    AfterOne,
+    /// Several were ready in a row.
+    Many,
+}
+
+impl<D> Default for Joining<D> {
+    fn default() -> Self {
+        Self { pace: Pace::default(), next: None }
+    }
+}
+
+impl<D> Joining<D> {
+    /// Is the body at its end, and nothing of it is kept here?
+    #[inline]
+    pub(super) fn is_at_end<B: Body<Data = D>>(&self, body: &B) -> bool {
+        match self.next.as_deref() {
+            None => is_at_end(body),
+            Some(next) => matches!(next, Poll::Ready(None)),
+        }
+    }
+
+    /// Is something of the body kept here?
+    #[inline]
+    pub(super) fn keeps_some(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+impl<D: Buf> Joining<D> {
+    /// Polls for the next frame.
+    pub(super) fn poll<B: Body<Data = D, Error: Into<BoxError>>>(
+        &mut self,
+        source: &mut Source<'_, B>,
+        cx: &mut Context<'_>,
+    ) -> Polled<D> {
+        if let Some(next) = self.next.take() {
+            return *next;
+        }
+        let polled = source.poll(cx);
+        if self.pace == Pace::Single {
+            if small_length(&polled).is_some() {
+                self.pace = Pace::AfterOne;
+            }
+            return polled;
+        }
+        match small(polled) {
+            Ok(piece) => Poll::Ready(Some(Ok(Frame::data(self.join(piece, source, cx))))),
+            Err(other) => {
+                if self.pace == Pace::AfterOne {
+                    self.pace = Pace::Single;
+                }
+                other
+            }
+        }
+    }
+
+    /// Joins `first` and the small pieces that are ready after it. If the body panics, they are
+    /// lost, and so is what h2 has not written yet.
+    fn join<B: Body<Data = D, Error: Into<BoxError>>>(
+        &mut self,
+        first: Small<D>,
+        source: &mut Source<'_, B>,
+        cx: &mut Context<'_>,
+    ) -> Data<D> {
+        let (mut joined, mut count) = (Joined::new(first), 1);
+        while joined.has_room() && !is_at_end(&*source.body) && spends(count, cx) {
+            match small(source.poll(cx)) {
+                Ok(piece) => joined.push(piece),
+                Err(Poll::Pending) => break,
+                Err(next) => {
+                    self.next = Some(Box::new(next));
+                    break;
+                }
+            }
+            count += 1;
+        }
+        self.pace = if count > 1 { Pace::Many } else { Pace::Single };
+        joined.into_data()
+    }
+}
+
+/// Spends budget, if the number of pieces says so. Returns whether there is some left.
+fn spends(count: usize, cx: &mut Context<'_>) -> bool {
+    !count.is_multiple_of(PIECES_OF_AN_OPERATION) || pin!(consume_budget()).poll(cx).is_ready()
+}
+
+/// A small piece, and its length.
+struct Small<D> {
+    data: Data<D>,
+    length: usize,
+}
+
+/// The length of the small piece that `polled` is.
+#[inline]
+fn small_length<D: Buf>(polled: &Polled<D>) -> Option<usize> {
+    let Poll::Ready(Some(Ok(frame))) = polled else { return None };
+    frame.data_ref().map(Buf::remaining).filter(|length| *length < SMALL)
+}
+
+/// The small piece that `polled` is.
+fn small<D: Buf>(polled: Polled<D>) -> Result<Small<D>, Polled<D>> {
+    match (small_length(&polled), polled) {
+        (Some(length), Poll::Ready(Some(Ok(frame)))) => match frame.into_data() {
+            Ok(data) => Ok(Small { data, length }),
+            Err(frame) => Err(Poll::Ready(Some(Ok(frame)))),
+        },
+        (_, polled) => Err(polled),
+    }
+}
+
+/// Pieces that are joined.
+struct Joined<D> {
+    /// The first piece, as long as it is the only one.
+    first: Option<Small<D>>,
+    bytes: Vec<u8>,
+}
+
+impl<D: Buf> Joined<D> {
+    fn new(first: Small<D>) -> Self {
+        Self { first: Some(first), bytes: Vec::new() }
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes.len() + SMALL <= MOST
+    }
+
+    fn push(&mut self, piece: Small<D>) {
+        if let Some(first) = self.first.take() {
+            self.bytes.reserve_exact(SMALL.max(first.length + piece.length));
+            self.append(first);
+        }
+        self.append(piece);
+    }
+
+    fn append(&mut self, piece: Small<D>) {
+        let Small { mut data, length } = piece;
+        let mut left = length;
+        while left > 0 {
+            let chunk = data.chunk();
+            assert!(!chunk.is_empty(), "a body's data has less than it says");
+            let count = chunk.len().min(left);
+            self.bytes.extend_from_slice(&chunk[..count]);
+            data.advance(count);
+            left -= count;
+        }
+    }
+
+    fn into_data(self) -> Data<D> {
+        self.first.map_or_else(|| Data::Joined(self.bytes.into()), |first| first.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::task::Waker;
+
+    use bytes::buf::Chain;
+    use http::HeaderMap;
+
+    use super::*;
+
+    type Piece = Chain<Bytes, Bytes>;
+
+    /// A body that gives what it has, and counts its polls. `None`: pending.
+    struct Script {
+        pieces: VecDeque<Option<Frame<Piece>>>,
+        polls: usize,
+    }
+
+    impl Body for Script {
+        type Data = Piece;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+            self.polls += 1;
+            match self.pieces.pop_front() {
+                None => Poll::Ready(None),
+                Some(None) => Poll::Pending,
+                Some(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+            }
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.pieces.is_empty()
+        }
+    }
+
+    fn piece(bytes: &Bytes) -> Option<Frame<Piece>> {
+        let middle = bytes.len() / 2;
+        Some(Frame::data(bytes.slice(..middle).chain(bytes.slice(middle..))))
+    }
+
+    fn script(pieces: impl IntoIterator<Item = Option<Frame<Piece>>>) -> Script {
+        Script { pieces: pieces.into_iter().collect(), polls: 0 }
+    }
+
+    fn poll(joining: &mut Joining<Piece>, body: &mut Script) -> Polled<Piece> {
+        let mut source = Source { body: Pin::new(body), observed: None };
+        joining.poll(&mut source, &mut Context::from_waker(Waker::noop()))
+    }
+
+    /// The data that comes next, and whether it was joined.
+    fn data(joining: &mut Joining<Piece>, body: &mut Script) -> (Bytes, bool) {
+        let Poll::Ready(Some(Ok(frame))) = poll(joining, body) else { panic!("no frame") };
+        let Ok(mut data) = frame.into_data() else { panic!("no data") };
+        let is_joined = matches!(data, Data::Joined(_));
+        (data.copy_to_bytes(data.remaining()), is_joined)
+    }
+
+    #[test]
+    fn single_pieces_are_neither_copied_nor_polled_ahead() {
+        let (small, large) = (Bytes::from_static(b"small"), Bytes::from(vec![7; SMALL]));
+        let trailers = Some(Frame::trailers(HeaderMap::new()));
+        let pieces =
+            [piece(&small), None, piece(&small), None, piece(&large), piece(&small), trailers];
+        let (mut body, mut joining) = (script(pieces), Joining::default());
+        let mut polls = 0;
+        for expected in [&small, &small, &large, &small] {
+            polls += 1;
+            let mut polled = poll(&mut joining, &mut body);
+            if polled.is_pending() {
+                polls += 1;
+                polled = poll(&mut joining, &mut body);
+            }
+            let Poll::Ready(Some(Ok(frame))) = polled else { panic!("no frame") };
+            let Ok(Data::Own(data)) = frame.into_data() else { panic!("it is joined") };
+            assert_eq!(data.remaining(), expected.len());
+            assert_eq!(data.chunk().as_ptr(), expected.as_ptr());
+            assert_eq!(body.polls, polls);
+        }
+        assert!(
+            matches!(poll(&mut joining, &mut body), Poll::Ready(Some(Ok(f))) if f.is_trailers())
+        );
+    }
+
+    #[test]
+    fn one_piece_that_nothing_ready_follows_is_not_copied() {
+        let one = Bytes::from_static(b"one");
+        let pieces = [piece(&one), piece(&one), None, piece(&one), piece(&one), piece(&one)];
+        let (mut body, mut joining) = (script(pieces), Joining::default());
+        assert_eq!(data(&mut joining, &mut body), (one.clone(), false));
+        assert_eq!(data(&mut joining, &mut body), (one.clone(), false));
+        assert_eq!(data(&mut joining, &mut body), (one.clone(), false));
+        assert_eq!(data(&mut joining, &mut body), (Bytes::from_static(b"oneone"), true));
+        assert!(joining.is_at_end(&body));
+    }
+
+    #[test]
+    fn joined_pieces_are_whole_and_their_frames_bounded() {
+        let content: Bytes = (0..20_000_u32).flat_map(u32::to_be_bytes).collect();
+        for length in [1, 3, SMALL - 1] {
+            let pieces = (0..content.len()).step_by(length);
+            let pieces = pieces.map(|at| piece(&content.slice(at..content.len().min(at + length))));
+            let (mut body, mut joining) = (script(pieces), Joining::default());
+            let (mut come, mut frames) = (Vec::new(), 0);
+            while !joining.is_at_end(&body) {
+                let (data, _) = data(&mut joining, &mut body);
+                assert!(data.len() <= MOST);
+                come.extend_from_slice(&data);
+                frames += 1;
+            }
+            assert!(come == content, "{length}");
+            assert!(frames <= 2 + content.len() / (MOST - SMALL), "{length}: {frames}");
+        }
+    }
+
+    #[test]
+    fn what_comes_behind_joined_pieces_is_kept_and_is_the_end_if_it_is_the_end() {
+        struct Endless(Script);
+
+        impl Body for Endless {
+            type Data = Piece;
+            type Error = Infallible;
+
+            fn poll_frame(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+                Pin::new(&mut self.0).poll_frame(cx)
+            }
+        }
+
+        let (one, large) = (Bytes::from_static(b"one"), Bytes::from(vec![7; SMALL]));
+        let pieces = [&one, &one, &one, &large, &one, &one, &one].map(piece);
+        let (mut body, mut joining) = (Endless(script(pieces)), Joining::default());
+        let mut lengths = Vec::new();
+        loop {
+            let mut source = Source { body: Pin::new(&mut body), observed: None };
+            let polled = joining.poll(&mut source, &mut Context::from_waker(Waker::noop()));
+            let Poll::Ready(Some(Ok(frame))) = polled else { panic!("no frame") };
+            lengths.push(frame.data_ref().map_or(0, Buf::remaining));
+            if joining.is_at_end(&body) {
+                break;
+            }
+        }
+        assert_eq!(lengths, [3, 6, SMALL, 9]);
+    }
+}
