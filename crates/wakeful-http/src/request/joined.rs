@@ -408,9 +408,10 @@ mod tests {
 
     #[test]
     fn what_comes_behind_joined_pieces_is_kept_and_is_the_end_if_it_is_the_end() {
-        struct Endless(Script);
+        /// Does not say that it is at its end.
+        struct Untold(Script);
 
-        impl Body for Endless {
+        impl Body for Untold {
             type Data = Piece;
             type Error = Infallible;
 
@@ -424,7 +425,7 @@ mod tests {
 
         let (one, large) = (Bytes::from_static(b"one"), Bytes::from(vec![7; SMALL]));
         let pieces = [&one, &one, &one, &large, &one, &one, &one].map(piece);
-        let (mut body, mut joining) = (Endless(script(pieces)), Joining::default());
+        let (mut body, mut joining) = (Untold(script(pieces)), Joining::default());
         let mut lengths = Vec::new();
         loop {
             let mut source = Source { body: Pin::new(&mut body), observed: None };
