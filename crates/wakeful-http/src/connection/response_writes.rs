@@ -121,10 +121,10 @@ mod tests {
     fn streams_that_wait_for_a_full_socket_are_as_fast_as_the_client_takes_it() {
         const SECOND: Duration = Duration::from_secs(1);
         let rate = MinRate::new(100, 4 * SECOND);
-        for (each_second, is_cut) in [(100, false), (99, true)] {
+        for (each_second, is_cut) in [(100_i64, false), (99, true)] {
             let writes = ResponseWrites::default();
             writes.streams_sent(4 << 20, true);
-            let is_too_slow = |second| {
+            let is_too_slow = |second: i64| {
                 writes.client_has(second * each_second);
                 writes.are_streams_too_slow(rate, SECOND)
             };
