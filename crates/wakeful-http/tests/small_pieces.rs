@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use http_body_util::StreamBody;
-use wakeful::LoopGroup;
+use wakeful::{EventLoopBuilder, LoopGroup};
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::observe::Observe;
 use wakeful_http::{RequestBody, Running, Server, service_fn};
@@ -253,6 +253,33 @@ fn joined_pieces_keep_their_order_and_their_end() {
         assert!(data(&frames) == content(pieces), "{number}: {frames:?}");
     }
     until("none is in flight", || running.http_counts().in_flight() == 0);
+    drop(client);
+    running.shutdown(GUARD).unwrap();
+}
+
+/// A piece that another task makes: to await it spends budget, too.
+fn made_elsewhere() -> impl Body<Data = Bytes, Error = io::Error> {
+    let pieces = futures_lite::stream::unfold(0, |number| async move {
+        let piece = wakeful::spawn(async move { Bytes::from(vec![byte(number)]) });
+        let piece = piece.await.map(http_body::Frame::data).map_err(io::Error::other);
+        (number < 20).then_some((piece, number + 1))
+    });
+    StreamBody::new(pieces)
+}
+
+#[test]
+fn a_body_that_spends_budget_comes_with_the_smallest_budget() {
+    let smallest = EventLoopBuilder::default().cooperative_budget(1);
+    let group = LoopGroup::builder().loops(1).event_loop(smallest);
+    let service = service_fn(|_: Request<RequestBody>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(made_elsewhere())))
+    });
+    let server = Server::bind("127.0.0.1:0").unwrap().group(group);
+    let running = server.start_with(move || service.clone()).unwrap();
+    let mut client = client(&running);
+    client.get(1, "/");
+    let frames = frames(&mut client);
+    assert_eq!(data(&frames), (0..20).map(byte).collect::<Vec<_>>());
     drop(client);
     running.shutdown(GUARD).unwrap();
 }

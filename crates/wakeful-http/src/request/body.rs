@@ -142,8 +142,10 @@ pin_project! {
         inner: Option<B>,
         in_flight: Option<InFlight>,
         observed: Option<Box<ObservedRequest>>,
-        // For HTTP/2 only.
+        // Both are for HTTP/2 only. A frame is paid for by the next poll: if the body spends
+        // budget, too, one operation has to be enough for it.
         joining: Joining<B::Data>,
+        owes: bool,
     }
 
     impl<B> PinnedDrop for ResponseBody<B>
@@ -162,11 +164,23 @@ pin_project! {
 
 impl<B: Body> ResponseBody<B> {
     pub(crate) fn of_service(inner: B, in_flight: Option<InFlight>) -> Self {
-        Self { inner: Some(inner), in_flight, observed: None, joining: Joining::default() }
+        Self {
+            inner: Some(inner),
+            in_flight,
+            observed: None,
+            joining: Joining::default(),
+            owes: false,
+        }
     }
 
     pub(crate) fn empty() -> Self {
-        Self { inner: None, in_flight: None, observed: None, joining: Joining::default() }
+        Self {
+            inner: None,
+            in_flight: None,
+            observed: None,
+            joining: Joining::default(),
+            owes: false,
+        }
     }
 
     pub(crate) fn is_observed_by(&mut self, observed: Box<ObservedRequest>) {
@@ -188,9 +202,10 @@ where
         let mut this = self.project();
         let Some(mut body) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let is_http2 = this.in_flight.as_ref().is_some_and(InFlight::is_http2);
-        if is_http2 {
+        if *this.owes {
             // hyper takes frames until its buffer is full, however many these are.
             ready!(pin!(consume_budget()).poll(cx));
+            *this.owes = false;
         }
         if let Some(in_flight) = this.in_flight {
             in_flight.working();
@@ -206,6 +221,7 @@ where
         {
             *this.observed = None;
         }
+        *this.owes = is_http2 && polled.is_ready();
         if let Some(in_flight) = this.in_flight {
             in_flight.worked();
             in_flight.asked(polled.is_ready());

@@ -62,6 +62,9 @@ pub(super) struct Connection {
     pongs: usize,
     /// The handler has queued a Close itself.
     has_close: bool,
+    /// The next read pays for the last message. One operation has to be enough for a message,
+    /// although the socket spends one, too.
+    owes: bool,
 }
 
 #[derive(Debug)]
@@ -83,7 +86,7 @@ impl Connection {
     pub(super) fn new(inner: WebSocketStream<Followed>, linger: Duration) -> Self {
         let (reader, flushers) = (SafeWaker::default(), Flushers::new());
         let phase = Phase::Open(drain_begins());
-        Self { inner, reader, flushers, linger, phase, pongs: 0, has_close: false }
+        Self { inner, reader, flushers, linger, phase, pongs: 0, has_close: false, owes: false }
     }
 
     pub(super) async fn recv(&mut self) -> Option<Result<Message, Error>> {
@@ -186,7 +189,10 @@ impl Connection {
             }
             // One read may bring very many messages, and tungstenite does not stop when the budget
             // delays its pongs.
-            ready!(pin!(consume_budget()).poll(cx));
+            if self.owes {
+                ready!(pin!(consume_budget()).poll(cx));
+                self.owes = false;
+            }
             ready!(self.poll_pongs(cx));
             return match ready!(self.poll_message(cx)) {
                 Some(Err(error)) => match close_code(&error) {
@@ -201,6 +207,7 @@ impl Connection {
                     }
                 },
                 Some(Ok(message)) => {
+                    self.owes = true;
                     match &message {
                         Message::Ping(payload) => self.pongs += payload.len() + FRAME_HEAD,
                         Message::Close(_) => self.answer(cx),

@@ -176,7 +176,9 @@ impl Proxy {
     /// Chooses a backend for a request after these `attempts`. `trouble` is the last failure.
     pub(super) fn choose(&self, attempts: &mut Attempts, trouble: &Trouble) -> Option<Exchange> {
         let other = self.choose_untried(attempts.tried(), trouble);
-        if other.is_some() || !attempts.begin_second() {
+        // A busy backend would answer, so the client may come again.
+        let is_busy = matches!(trouble, Trouble::Overload(_));
+        if other.is_some() || is_busy || !attempts.begin_second() {
             return other;
         }
         self.choose_untried(attempts.tried(), trouble)
