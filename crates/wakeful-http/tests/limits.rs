@@ -16,8 +16,10 @@ use axum::routing::{get, post};
 use futures_lite::stream;
 use http_body_util::BodyExt;
 use socket2::{Domain, Socket, Type};
+use tracing::Span;
 use wakeful::LoopGroup;
 use wakeful::net::ListenAddr;
+use wakeful_http::observe::Observe;
 use wakeful_http::{
     AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
     Running, Server,
@@ -452,6 +454,36 @@ fn too_many_requests_a_second_are_429_and_a_new_connection_does_not_help() {
     assert_eq!(running.http_counts().responses(4), refused(&running, Refusal::PeerRate));
 }
 
+/// The client sends its upload to the end, and reads the answer then.
+#[test]
+fn an_upload_that_is_refused_gets_its_answer_and_no_reset() {
+    let running = start(Limits::new().max_uri(50));
+    let path = format!("/{}", "x".repeat(60));
+    let length = 10 << 20;
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    let mut stream = ask(&running, &head);
+    stream.write_all(&[b'x'; 1000]).unwrap();
+    counted(&running, Refusal::UriTooLong, 1);
+    for _ in 0..10 {
+        // The server has closed its side, and reads what it does not want.
+        stream.write_all(&vec![b'x'; 100_000]).unwrap();
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 414"), "{answer}");
+}
+
+#[test]
+fn a_refusal_that_is_the_last_answer_of_a_connection_says_so() {
+    let running = start(Limits::new().max_uri(50).max_requests_per_connection(2));
+    let long = get_request(&format!("/{}", "x".repeat(60)));
+    let text = answer(&running, &format!("{}{long}", get_request("/")));
+    let last = text.rfind("HTTP/1.1").unwrap();
+    assert!(!text[..last].contains("connection: close"), "{text}");
+    assert_closes_with(&text[last..], "414");
+}
+
 #[test]
 fn a_header_that_is_too_large_is_431_and_one_that_is_no_http_400() {
     let limits = Limits::new().max_header_size(8 * 1024).max_headers(10);
@@ -536,6 +568,17 @@ fn two_lengths_are_400_where_they_are_refused() {
     let text = answer(&running, &format!("{long}{honest}{both}"));
     assert!(text.starts_with("HTTP/1.1 414"), "{text}");
     assert_eq!(text.matches("HTTP/1.1 200").count(), 2, "{text}");
+    counted(&running, Refusal::AmbiguousLength, 1);
+    // So does one whose span panics.
+    let observe = Observe::new().span(|head| match head.uri.path() {
+        "/panics" => panic!("on purpose"),
+        _ => Span::none(),
+    });
+    let limits = Limits::new().ambiguous_length(ambiguous_length);
+    let running = server().limits(limits).observe(observe).start(app()).unwrap();
+    let text = answer(&running, &format!("{}{both}", get_request("/panics")));
+    assert!(text.starts_with("HTTP/1.1 500"), "{text}");
+    assert_closes_with(&text[text.rfind("HTTP/1.1").unwrap()..], "400");
     counted(&running, Refusal::AmbiguousLength, 1);
 }
 

@@ -23,6 +23,22 @@ impl LastBody {
         self.looked.set(None);
     }
 
+    /// Begins a request that is refused. If it has a body, hyper tries to read that once.
+    pub(crate) fn begin_refused(&self, has_one: bool) {
+        self.begin(has_one.then(|| {
+            let progress = Progress::default();
+            progress.is_dropped();
+            progress
+        }));
+    }
+
+    /// Notes that the answer to the refused request follows. If hyper closes the connection after
+    /// it, not all of the body has come.
+    pub(crate) fn is_refused(&self) {
+        self.progress.replace(None);
+        self.is_left.set(true);
+    }
+
     /// Returns for how long nothing has come of a body that is still held although its request is
     /// no longer in flight, according to the checks so far. The time `stopped` does not count.
     pub(super) fn stands_still(&self, now: Instant, stopped: Duration) -> Duration {

@@ -52,6 +52,11 @@ impl PhaseClock {
         }
     }
 
+    /// Sets when the first phase began.
+    pub(super) fn begins_at(&self, begins: Instant) {
+        self.since.set(begins);
+    }
+
     /// Notes whether anything is in flight, and so whether the connection ticks.
     pub(super) fn ticks(&self, ticks: bool, now: Instant) {
         if ticks && !self.ticks.get() {

@@ -60,8 +60,11 @@ impl ConnectionState {
         // read. They must not take the places of these.
         let http2 = &loop_state.limits().http2;
         let most_streams = http2.max_error_resets.saturating_add(2 * http2.max_streams as usize);
+        // A connection that has come from another loop may have been idle here. Its first request
+        // begins to come now.
+        let since = if movable.served() == 0 { movable.arrived() } else { wakeful::time::now() };
         Rc::new(Self {
-            clock: PhaseClock::new(movable.arrived(), movable.served()),
+            clock: PhaseClock::new(since, movable.served()),
             loop_state,
             protocol,
             peer,
@@ -130,6 +133,11 @@ impl ConnectionState {
             self.closing.begin();
         }
         number
+    }
+
+    /// The client may send its first request since `begins`, when its TLS handshake ended.
+    pub(crate) fn may_ask_since(&self, begins: Instant) {
+        self.clock.begins_at(begins);
     }
 
     /// Notes that the connection leaves HTTP. What is read and written from now on does not count

@@ -314,3 +314,20 @@ fn a_client_that_does_not_take_the_last_message_is_aborted() {
     });
     assert_eq!(state.loop_state().counts().refused(Refusal::SlowResponse), 1);
 }
+
+#[test]
+fn a_request_after_a_move_has_its_time_from_its_first_byte_on() {
+    let server = ServerState::new(Limits::default(), 1, Readiness::new());
+    let loop_state = LoopState::of_next_loop(&server, &Observe::new());
+    let before = MovableState::new(None, None);
+    before.one_more();
+    let movable = MovableState::unpack(before.pack());
+    let arrived = movable.arrived();
+    // It is idle on this loop until its next request begins to come.
+    while wakeful::time::now() <= arrived {
+        std::thread::yield_now();
+    }
+    let peer = Peer::new(PeerAddr::Unix);
+    let state = ConnectionState::new(loop_state, Protocol::Http1, movable, peer);
+    assert!(state.silent_since().is_some_and(|since| since > arrived));
+}

@@ -12,17 +12,19 @@ use crate::limits::{GrpcCalls, Limits};
 /// The longest possible body, in bytes.
 const LONGEST_BODY: u64 = i64::MAX as u64;
 
-/// Returns whether `request` may be served. Then it counts as in flight on all loops.
+/// Returns whether `request` may be served. Then it counts as in flight on all loops. `is_clear`:
+/// the length of its body can be understood in one way only.
 ///
 /// # Errors
 /// The refusal to answer with.
 pub(super) fn admit(
     connection: &ConnectionState,
     request: &Request<Incoming>,
+    is_clear: bool,
 ) -> Result<(), Refused> {
     let limits = connection.loop_state().limits();
     if connection.protocol() == Protocol::Http1 {
-        if !connection.is_framing_clear() {
+        if !is_clear {
             return Err(Refused::new(Refusal::AmbiguousLength));
         }
         if !has_right_host(request) {

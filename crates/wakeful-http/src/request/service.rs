@@ -63,34 +63,45 @@ impl<S> ConnectionService<S> {
     fn refused<F: Future>(
         &self,
         refused: Refused,
+        request: &Request<Incoming>,
         observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     ) -> Answer<S, F> {
         let connection = &self.connection;
         connection.loop_state().refuse(refused.refusal);
         connection.loop_state().counts().request_ends();
-        self.answered(refused::head(refused, connection), observed, offered)
+        self.answered(request, || refused::head(refused, connection), observed, offered)
     }
 
     /// The answer if the making of a request's span panicked.
     #[cold]
-    fn panicked<F: Future>(&self, offered: Option<Offered>) -> Answer<S, F> {
+    fn panicked<F: Future>(
+        &self,
+        request: &Request<Incoming>,
+        offered: Option<Offered>,
+    ) -> Answer<S, F> {
         let counts = self.connection.loop_state().counts();
         counts.request_begins();
         counts.request_ends();
-        self.answered(refused::head_of_panic(&self.connection), None, offered)
+        self.answered(request, || refused::head_of_panic(&self.connection), None, offered)
     }
 
     /// An answer without the user's service.
     fn answered<F: Future>(
         &self,
-        head: http::response::Parts,
+        request: &Request<Incoming>,
+        head: impl FnOnce() -> http::response::Parts,
         observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     ) -> Answer<S, F> {
-        // The request counts for the connection like any other.
+        // The request counts for the connection like any other, and may be its last one.
         self.connection.count_request();
-        let state = State::Refused { head: Some(head) };
+        let has_body = self.offers.is_some() && !request.body().is_end_stream();
+        if self.offers.is_some() {
+            self.connection.last_body().begin_refused(has_body);
+        }
+        let unread = has_body.then(|| self.connection.clone());
+        let state = State::Refused { head: Some(head()), unread };
         Answer { state, held: None, in_flight: None, observed, offered, is_head: false }
     }
 }
@@ -115,17 +126,21 @@ where
                 None
             }
         };
+        let connection = &self.connection;
+        let is_http1 = protocol == Protocol::Http1;
+        // Each head is asked about once, also if it is not served.
+        let is_clear = !is_http1 || connection.is_framing_clear();
         // Observation is outside of the limits, so that refusals are observed, too.
         let peer = self.connection.peer();
         let observe = || self.observer.begin(&mut request, peer);
-        let Some(observed) = kept_panic::keep(observe) else { return self.panicked(offered) };
-        let connection = &self.connection;
+        let Some(observed) = kept_panic::keep(observe) else {
+            return self.panicked(&request, offered);
+        };
         connection.loop_state().counts().request_begins();
-        if let Err(refused) = admission::admit(connection, &request) {
-            return self.refused(refused, observed, offered);
+        if let Err(refused) = admission::admit(connection, &request, is_clear) {
+            return self.refused(refused, &request, observed, offered);
         }
         let time_limits = admission::time_limits(&request, connection.loop_state().limits());
-        let is_http1 = protocol == Protocol::Http1;
         let is_tunnel = request.method() == Method::CONNECT;
         let most = connection.loop_state().limits().max_body.filter(|_| !is_tunnel);
         // A call without time limits may still be too large.
@@ -175,7 +190,8 @@ pin_project! {
     enum State<S, F> {
         Called { call: Option<(Rc<Contained<S>>, Request<RequestBody>)> },
         Serving { #[pin] future: F },
-        Refused { head: Option<http::response::Parts> },
+        // `unread`: the HTTP/1 connection, if the request has a body.
+        Refused { head: Option<http::response::Parts>, unread: Option<Rc<ConnectionState>> },
         // The service panicked when it was called or polled.
         Panicked { has_waited: bool },
         // The service has answered, or its answer is not needed.
@@ -231,8 +247,11 @@ where
                     Poll::Pending
                 })
             }
-            StateProjection::Refused { head } => {
+            StateProjection::Refused { head, unread } => {
                 drop(entered);
+                if let Some(connection) = unread.take() {
+                    connection.last_body().is_refused();
+                }
                 let head = head.take().expect("polled after its end");
                 let mut response = Response::from_parts(head, ResponseBody::empty());
                 tell(&mut response, this.observed, this.offered);

@@ -72,7 +72,8 @@ pub(crate) async fn serve<S, B>(
     };
     let alpn = stream.alpn();
     let certificates = stream.peer_certificates().map(|chain| PeerCertificates(chain.into()));
-    let until_asked = now() + FIRST_REQUEST;
+    let begins = now();
+    let until_asked = begins + FIRST_REQUEST;
     let too_late = async {
         draining.started().await;
         // A request that is on its way now gets as long as without TLS.
@@ -91,6 +92,7 @@ pub(crate) async fn serve<S, B>(
     };
     let identity = Peer::new(peer).over_tls(alpn);
     let state = ConnectionState::new(loop_state, protocol, movable, identity);
+    state.may_ask_since(begins);
     if let Some(replaceable) = replaceable {
         replaceable.begins(&state);
     }
