@@ -275,7 +275,7 @@ fn a_body_that_spends_budget_comes_with_the_smallest_budget() {
         std::future::ready(Ok::<_, Infallible>(Response::new(made_elsewhere())))
     });
     let server = Server::bind("127.0.0.1:0").unwrap().group(group);
-    let running = server.start_with(move || service.clone()).unwrap();
+    let running = server.start_with(move || service).unwrap();
     let mut client = client(&running);
     client.get(1, "/");
     let frames = frames(&mut client);
