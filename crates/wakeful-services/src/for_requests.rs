@@ -62,8 +62,9 @@ fn beside_others(left: usize, others: Others) -> usize {
     left - others.idle.saturating_add(others.rest).min(left / 2)
 }
 
-/// How many are for requests if the user allows so many `connections`, and `free` descriptors are
-/// for all but the loops. Each connection may have a request, and comes before idle connections.
+/// How many descriptors are for requests. The user allows this number of `connections`, and the
+/// loops leave `free` descriptors. Each connection may have a request, and comes before idle
+/// connections.
 fn beside_given(connections: usize, free: usize, others: Others) -> usize {
     let left = free.saturating_sub(connections).max(free / TOO_FEW);
     let for_each = connections.min(beside_others(left, Others { idle: 0, ..others }));

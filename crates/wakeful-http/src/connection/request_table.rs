@@ -126,7 +126,7 @@ impl RequestTable {
     }
 
     /// Counts one more upgraded stream as in flight. Its request's stream is being polled. Returns
-    /// whether it goes on using what is kept for the connection.
+    /// whether that request may use what is kept for the connection. Then the upgraded stream may.
     pub(crate) fn tunnel_opens(&self) -> bool {
         self.tunnels.set(self.tunnels.get() + 1);
         let is_first = self.answering.get().is_some_and(|key| !self.is_further(key));

@@ -43,7 +43,7 @@ impl ResponseWrites {
         self.is_blocked.set(is_blocked);
     }
 
-    /// Notes that so many bytes were written.
+    /// Notes that this number of bytes was written.
     #[inline]
     pub(crate) fn wrote(&self, bytes: usize) {
         self.written.set(self.written.get() + bytes as u64);

@@ -347,7 +347,7 @@ mod tests {
         let (status, tag, body) = rewritten_meanwhile(&HeaderMap::new());
         assert_eq!((status, &body[..]), (StatusCode::OK, &b"new"[..]));
         assert_ne!(tag, old_tag());
-        // A download that goes on gets all of the new file, and not a part of it.
+        // A client that resumes its download gets the whole new file.
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, HeaderValue::from_static("bytes=1-1"));
         headers.insert(header::IF_RANGE, HeaderValue::from_str(&old_tag()).unwrap());

@@ -30,7 +30,7 @@ const SMALL: usize = 256;
 /// The most bytes of joined pieces.
 const MOST: usize = 4 << 10;
 
-/// So many pieces that are joined spend one operation of the task's budget.
+/// Joining this many pieces spends one operation of the task's budget.
 const PIECES_OF_AN_OPERATION: usize = 8;
 
 /// What a body answers when it is polled.

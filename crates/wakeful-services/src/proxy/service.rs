@@ -107,7 +107,7 @@ impl Proxy {
         let asked = self.ask(version, &method, Request::from_parts(parts, body)).await;
         let mut response = asked.unwrap_or_else(|trouble| self.answer(client, version, &trouble));
         // The backend has answered before the body's end, or not at all. It may stop to read, and
-        // then this connection closes behind the response.
+        // then this connection closes after the response.
         if version < Version::HTTP_2 && progress.is_open() {
             headers::say_close(response.headers_mut());
         }

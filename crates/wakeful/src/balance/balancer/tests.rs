@@ -229,12 +229,7 @@ fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
 /// it out of the list. Then it has to be asked again for another loop.
 #[test]
 fn a_loop_that_another_thread_takes_out_leaves_its_connection_to_one_that_stays() {
-    let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
-    let balance =
-        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
-    for (number, handle) in group.handles().iter().enumerate() {
-        balance.enter(number, listening::attach(handle, &[localhost()]).into_iter());
-    }
+    let (group, balance, _) = two_that_sleep();
     let before = failures::watches();
     balance.take_out(0, 0, None);
     assert!(!balance.shares[0].is_inside(0) && balance.shares[1].is_in_list(0));
