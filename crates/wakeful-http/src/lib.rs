@@ -150,6 +150,7 @@ pub mod grpc;
 mod http1;
 mod http2;
 mod in_time;
+mod joined;
 pub mod layers;
 mod length_header;
 mod limits;

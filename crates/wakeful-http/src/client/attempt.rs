@@ -26,7 +26,7 @@ pub(super) enum Acted {
 }
 
 /// An attempt that failed.
-pub(super) struct Failure<B> {
+pub(super) struct Failure<B: OutgoingBody> {
     pub(super) error: hyper::Error,
     /// The request, if nothing of it was used.
     pub(super) request: Option<Request<Outgoing<B>>>,

@@ -21,8 +21,7 @@ use super::unwritten::{Piece, Pieces, Unwritten};
 use super::upload::{Answering, Uploading};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
-use crate::foreign_error;
-use crate::own_values;
+use crate::joined::{self, Joining, Polled, Source};
 
 /// The requirements for a request's body: any [`Body`] that is `Unpin` and whose pieces are `Send`.
 /// (hyper requires `Send`; nothing is sent to another thread.)
@@ -339,29 +338,38 @@ impl fmt::Debug for ResponseBody {
 }
 
 /// The body of a request under way: the caller's body, or none instead of an empty one.
-pub(super) enum Outgoing<B> {
+pub(super) enum Outgoing<B: Body> {
     Given(Given<B>),
     Empty,
 }
 
-/// The caller's body. hyper polls it in the task of its connection, which with HTTP/2 also serves
-/// other requests. So a panic in it becomes an error of this body.
-pub(super) struct Given<B> {
-    body: Contained<B>,
-    has_panicked: Cell<bool>,
+/// The caller's body, on its way to hyper.
+pub(super) struct Given<B: Body> {
+    body: OfCaller<B>,
     /// With HTTP/2, set when the request is sent.
     place: Option<Rc<Place>>,
     /// With HTTP/1.1, set when the request is sent.
     uploading: Option<Uploading>,
     was_polled: bool,
+    /// For HTTP/2 only.
+    joining: Joining<B::Data>,
+    /// For HTTP/2 only: a frame is paid for by the next poll.
+    owes: bool,
 }
 
-impl<B> Outgoing<B> {
+/// The caller's body. hyper polls it in the task of its connection, which with HTTP/2 also serves
+/// other requests. So a panic in it becomes an error of this body.
+struct OfCaller<B> {
+    body: Contained<B>,
+    has_panicked: Cell<bool>,
+}
+
+impl<B: Body> Outgoing<B> {
     pub(super) fn given(body: B) -> Self {
-        let body = Contained::new(body);
-        let has_panicked = Cell::new(false);
+        let body = OfCaller { body: Contained::new(body), has_panicked: Cell::new(false) };
         let (place, uploading) = (None, None);
-        Self::Given(Given { body, has_panicked, place, uploading, was_polled: false })
+        let (was_polled, joining, owes) = (false, Joining::default(), false);
+        Self::Given(Given { body, place, uploading, was_polled, joining, owes })
     }
 
     /// The body, for a request that is sent on this stream.
@@ -392,19 +400,41 @@ impl<B> Outgoing<B> {
 
 impl<B: Body> Given<B> {
     pub(super) fn body(&self) -> &B {
-        &self.body
+        &self.body.body
     }
 
     pub(super) fn into_body(self) -> Option<B> {
-        self.body.into_inner()
+        self.body.body.into_inner()
     }
+}
 
+impl<B: Body> OfCaller<B> {
     /// Calls `ask` with the body. `None`: it panicked.
     fn ask<R>(&self, ask: impl FnOnce(&B) -> R) -> Option<R> {
         let mut answer = None;
         foreign_code::contain(|| answer = Some(ask(&self.body)));
         self.has_panicked.set(self.has_panicked.get() || answer.is_none());
         answer
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>> + Unpin> Source for OfCaller<B> {
+    type Data = B::Data;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Polled<B::Data> {
+        let mut polled = None;
+        if !self.has_panicked.get() {
+            foreign_code::contain(|| {
+                let poll = |cx: &mut Context<'_>| Pin::new(&mut *self.body).poll_frame(cx);
+                polled = Some(joined::poll_frame(cx, poll));
+            });
+            self.has_panicked.set(polled.is_none());
+        }
+        polled.unwrap_or_else(|| Poll::Ready(Some(Err("the request's body has panicked".into()))))
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.ask(Body::is_end_stream).unwrap_or(false)
     }
 }
 
@@ -426,32 +456,30 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
         }
         given.was_polled = true;
         let pieces = given.place.as_ref().map(|place| &place.pieces);
-        foreign_code::poll_frame_with_data(cx, |cx| {
-            let mut polled = None;
-            if !given.has_panicked.get() {
-                foreign_code::contain(|| polled = Some(Pin::new(&mut *given.body).poll_frame(cx)));
-                given.has_panicked.set(polled.is_none());
-            }
-            let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
-            polled.map_or_else(panicked, |polled| {
-                polled
-                    .map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
-                    .map_ok(own_values::of_trailers)
-                    .map_err(foreign_error::guard)
-            })
-        })
+        if given.owes {
+            // hyper takes frames until its buffer is full, however many these are.
+            ready!(pin!(consume_budget()).poll(cx));
+            given.owes = false;
+        }
+        let polled = match pieces {
+            Some(_) => given.joining.poll(&mut given.body, cx),
+            None => given.body.poll(cx),
+        };
+        given.owes = pieces.is_some() && polled.is_ready();
+        polled.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Given(given) => given.ask(Body::is_end_stream).unwrap_or(false),
+            Self::Given(given) => given.joining.is_at_end(|| given.body.is_at_end()),
             Self::Empty => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Given(given) => given.ask(Body::size_hint).unwrap_or_default(),
+            Self::Given(given) if given.joining.keeps_some() => SizeHint::default(),
+            Self::Given(given) => given.body.ask(Body::size_hint).unwrap_or_default(),
             Self::Empty => SizeHint::with_exact(0),
         }
     }

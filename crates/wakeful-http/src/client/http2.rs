@@ -66,6 +66,13 @@ pub(super) struct Http2<B: OutgoingBody> {
 /// A connection is silent when nothing was received for this long while a request waited for it.
 /// The server's settings are waited for as long.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How many bytes of a request's body h2 holds at most, besides its last piece.
+const SEND_BUFFER: usize = 256 << 10;
+/// The least window of a connection. h2 counts how many bytes the unread frames of all responses
+/// are short of 256, and ends the connection if the sum is more than half its window. So with a
+/// smaller window, a hundred responses of small frames that their clients read slowly would end all
+/// requests of the connection.
+const LEAST_CONNECTION_WINDOW: u32 = 512 << 20;
 
 type Driven<B> = http2::Connection<ObservedTransport, Outgoing<B>, Tasks>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
@@ -84,7 +91,8 @@ impl<B: OutgoingBody> Http2<B> {
             .max_header_list_size(headers)
             .initial_max_send_streams(1)
             .initial_stream_window_size(settings.stream_window)
-            .initial_connection_window_size(settings.stream_window * u32::from(MOST_STREAMS))
+            .initial_connection_window_size(connection_window(settings.stream_window))
+            .max_send_buf_size(SEND_BUFFER)
             .handshake::<_, Outgoing<B>>(io)
             .await?;
         let this = Rc::new(Self {
@@ -171,6 +179,11 @@ impl<B: OutgoingBody> Http2<B> {
             .expect("a connection has its sender while its pool is")
             .try_send_request(request)
     }
+}
+
+/// The window of a connection, with room for every stream's window.
+fn connection_window(stream_window: u32) -> u32 {
+    LEAST_CONNECTION_WINDOW.max(stream_window * u32::from(MOST_STREAMS))
 }
 
 /// How many streams the server allows, up to [`MOST_STREAMS`].

@@ -179,13 +179,13 @@ impl ClientBuilder {
     /// Sets how many bytes of an HTTP/2 response the server may send before the program reads them.
     ///
     /// An unread response does not delay the other responses of its connection: a connection
-    /// carries at most 256 requests at a time, and its own window is 256 times this size. So an
-    /// HTTP/2 connection buffers at most 256 times this size.
+    /// carries at most 256 requests at a time, and its own window is at least 256 times this size.
+    /// So an HTTP/2 connection buffers at most 256 times this size.
     ///
     /// A small DATA frame needs more memory than its bytes. So for each unread frame of fewer than
     /// 256 bytes, the client counts the difference to 256 bytes. If the sum of these differences
-    /// exceeds 128 times this size (by default, after about 500,000 tiny messages), the connection
-    /// ends.
+    /// exceeds 256 MiB, or 128 times this size if that is more, the connection ends. By default
+    /// this happens after about 1,000,000 tiny messages that nobody reads.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self

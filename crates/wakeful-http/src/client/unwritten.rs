@@ -18,7 +18,8 @@ use std::task::{Context, Waker};
 use bytes::{Buf, Bytes};
 use wakeful::LoopBound;
 
-use crate::foreign_code::{self, Contained};
+use crate::foreign_code;
+use crate::joined::Data;
 
 /// A connection's streams that have ended, except that h2 still holds a piece of their body.
 #[derive(Default)]
@@ -96,14 +97,13 @@ impl Drop for Shared {
 
 /// A piece of a request's body.
 pub(super) struct Piece<D> {
-    data: Contained<D>,
+    data: Data<D>,
     /// Set with HTTP/2 only.
     _shared: Option<Arc<LoopBound<Shared>>>,
 }
 
 impl<D> Piece<D> {
-    pub(super) fn new(data: D, of: Option<&Pieces>) -> Self {
-        let data = Contained::new(data);
+    pub(super) fn new(data: Data<D>, of: Option<&Pieces>) -> Self {
         Self { data, _shared: of.map(Pieces::share) }
     }
 }

@@ -13,10 +13,10 @@ use pin_project_lite::pin_project;
 use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
-use super::joined::{Data, Joining, Source};
 use crate::connection::{LastWaker, Progress, Protocol};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Locking, SafeWaker};
+use crate::joined::{self, Data, Joining, Polled, Source};
 use crate::observe::ObservedRequest;
 
 /// The body of a request: hyper's body, within the server's limits.
@@ -188,6 +188,38 @@ impl<B: Body> ResponseBody<B> {
     }
 }
 
+/// The service's body, which is polled in the request's span.
+struct OfService<'a, B> {
+    body: Pin<&'a mut B>,
+    observed: Option<&'a ObservedRequest>,
+}
+
+impl<B: Body<Error: Into<BoxError>>> Source for OfService<'_, B> {
+    type Data = B::Data;
+
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Polled<B::Data> {
+        joined::poll_frame(cx, |cx| {
+            let _entered = self.observed.map(ObservedRequest::enter);
+            self.body.as_mut().poll_frame(cx)
+        })
+    }
+
+    fn is_at_end(&self) -> bool {
+        is_at_end(&*self.body)
+    }
+}
+
+/// Is the body at its end? If the call panics, the answer is no. hyper calls this while it holds
+/// the response's head or a frame, whose drop may panic, too, because the extensions belong to the
+/// program.
+#[inline]
+fn is_at_end<B: Body>(body: &B) -> bool {
+    let mut is_at_end = false;
+    foreign_code::contain(|| is_at_end = body.is_end_stream());
+    is_at_end
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body<Error: Into<BoxError>>,
@@ -210,14 +242,14 @@ where
         if let Some(in_flight) = this.in_flight {
             in_flight.working();
         }
-        let mut source = Source { body: body.as_mut(), observed: this.observed.as_deref() };
+        let mut source = OfService { body: body.as_mut(), observed: this.observed.as_deref() };
         let polled = match is_http2 {
             true => this.joining.poll(&mut source, cx),
             false => source.poll(cx),
         };
         if let Some(observed) = this.observed
             && let Poll::Ready(frame) = &polled
-            && observed.saw(frame, this.joining.is_at_end(&*body))
+            && observed.saw(frame, this.joining.is_at_end(|| is_at_end(&*body)))
         {
             *this.observed = None;
         }
@@ -230,7 +262,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| self.joining.is_at_end(inner))
+        self.inner.as_ref().is_none_or(|inner| self.joining.is_at_end(|| is_at_end(inner)))
     }
 
     /// If the call panics, the size is unknown.

@@ -4,15 +4,14 @@
 //! request that begins also ends. An admitted request holds an `InFlight`, which moves from the
 //! service's future into the response's body, and releases everything when the body is dropped.
 //!
-//! `admission` refuses before the service is called, `refused` is what is answered then, `body` has
-//! the bodies on their way through the limits, and `joined` joins the small pieces of a response's.
-//! The limits of what is in flight are `connection`'s.
+//! `admission` refuses before the service is called, `refused` is what is answered then, and `body`
+//! has the bodies on their way through the limits. The limits of what is in flight are
+//! `connection`'s.
 
 mod admission;
 mod body;
 mod close_header;
 mod in_flight;
-mod joined;
 mod kept_panic;
 mod refused;
 mod service;

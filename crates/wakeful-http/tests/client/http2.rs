@@ -969,3 +969,60 @@ fn small_messages_that_nobody_reads_cost_no_other_request_of_their_connection() 
         drop(unread);
     });
 }
+
+/// A server that uses h2 counts how many bytes each unread frame is short of 256.
+#[test]
+fn small_pieces_of_a_request_that_nobody_reads_cost_no_other_request_of_their_connection() {
+    const PIECES: usize = 20_000;
+    on_a_loop(async {
+        let (read, is_to_read) = async_channel::unbounded::<()>();
+        let (lengths, all_lengths) = async_channel::unbounded();
+        let addr = scripted(move |_, stream| {
+            let (is_to_read, lengths) = (is_to_read.clone(), lengths.clone());
+            async move {
+                let mut connection = accept(stream, 100).await;
+                while let Some(Ok(mut asked)) = connection.accept().await {
+                    if asked.0.method() == "GET" {
+                        respond(asked, "other");
+                        continue;
+                    }
+                    let (is_to_read, lengths) = (is_to_read.clone(), lengths.clone());
+                    wakeful::spawn(async move {
+                        is_to_read.recv().await.unwrap();
+                        let body = asked.0.body_mut();
+                        let mut length = 0;
+                        while let Some(data) = body.data().await {
+                            length += data.unwrap().len();
+                        }
+                        lengths.send(length).await.unwrap();
+                        asked.1.send_response(Response::new(()), true).unwrap();
+                    })
+                    .detach();
+                }
+            }
+        })
+        .await;
+        type Pieces = LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+        let client = Client::builder().build::<Either<Full<Bytes>, StreamBody<Pieces>>>();
+        let host = client.host(&Target::from(addr).version(HttpVersion::Http2));
+        let get = || Request::get("/").body(Either::Left(Full::default())).unwrap();
+        // So that the server's limit is known.
+        assert_eq!(text(host.send(get()).await).await, "other");
+        let (taken, are_taken) = counter();
+        let pieces = repeat_with(move || {
+            taken.set(taken.get() + 1);
+            Ok(Frame::data(Bytes::from_static(b"x")))
+        });
+        let body = Either::Right(StreamBody::new(pieces.take(PIECES).boxed_local()));
+        let posted = wakeful::spawn({
+            let (host, request) = (host.clone(), Request::post("/").body(body).unwrap());
+            async move { host.send(request).await.map(drop) }
+        });
+        until(|| are_taken.get() == PIECES).await;
+        assert_eq!(text(host.send(get()).await).await, "other");
+        read.send(()).await.unwrap();
+        posted.await.unwrap().unwrap();
+        assert_eq!(all_lengths.recv().await.unwrap(), PIECES);
+        assert_eq!(client.counts().opened(), 1);
+    });
+}

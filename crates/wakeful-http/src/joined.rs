@@ -1,28 +1,26 @@
-//! Joins the small pieces of a response's body, for HTTP/2.
+//! Joins the small pieces of a body that is sent with HTTP/2.
 //!
-//! h2 keeps each piece that waits for the client as a frame of about 300 bytes, and counts only the
-//! piece's data for [`max_send_buffer`](crate::Http2Limits::max_send_buffer). So pieces of one byte
-//! would take 300 times that much memory. Here small pieces that are ready one after the other
-//! become one frame. No piece waits for the next one: if the body is pending, what there is goes to
-//! h2.
+//! h2 keeps each piece that waits for the peer as a frame of about 300 bytes, and counts only the
+//! piece's data for its send buffer. So pieces of one byte would take 300 times as much memory. A
+//! peer that uses h2 also counts how many bytes its unread frames are short of 256, and ends the
+//! connection if that is too much. Here small pieces that are ready one after the other become one
+//! frame. No piece waits for the next one: if the body is pending, what there is goes to h2.
 //!
 //! A body is not polled ahead, and no piece is copied, until two small pieces were ready in a row.
 //! So a stream of single messages costs nothing more.
 
 use std::future::Future;
 use std::io::IoSlice;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http_body::{Body, Frame};
+use http_body::Frame;
 use wakeful::task::consume_budget;
 
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained};
-use crate::foreign_error;
-use crate::observe::ObservedRequest;
-use crate::own_values;
+use crate::{foreign_error, own_values};
 
 /// A piece with fewer bytes is small.
 const SMALL: usize = 256;
@@ -34,7 +32,7 @@ const MOST: usize = 4 << 10;
 const PIECES_OF_AN_OPERATION: usize = 8;
 
 /// What a body answers when it is polled.
-pub(super) type Polled<D> = Poll<Option<Result<Frame<Data<D>>, BoxError>>>;
+pub(crate) type Polled<D> = Poll<Option<Result<Frame<Data<D>>, BoxError>>>;
 
 /// The data of one frame.
 pub(crate) enum Data<D> {
@@ -85,43 +83,35 @@ impl<D: Buf> Buf for Data<D> {
     }
 }
 
-/// The service's body, which is polled in the request's span.
-pub(super) struct Source<'a, B> {
-    pub(super) body: Pin<&'a mut B>,
-    pub(super) observed: Option<&'a ObservedRequest>,
-}
+/// A body whose pieces are joined.
+pub(crate) trait Source {
+    type Data: Buf;
 
-impl<B: Body<Error: Into<BoxError>>> Source<'_, B> {
     /// Polls for a frame with content.
-    #[inline]
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled<B::Data> {
-        let Self { body, observed } = self;
-        foreign_code::poll_frame_with_data(cx, |cx| {
-            let entered = observed.map(ObservedRequest::enter);
-            let polled = body.as_mut().poll_frame(cx);
-            drop(entered);
-            // This comes first, because later calls on the frame may panic, and then its drop may
-            // panic, too.
-            let polled = polled.map_ok(|frame| {
-                own_values::of_trailers(frame.map_data(|data| Data::Own(Contained::new(data))))
-            });
-            polled.map_err(foreign_error::guard)
-        })
-    }
+    fn poll(&mut self, cx: &mut Context<'_>) -> Polled<Self::Data>;
+
+    /// Is the body at its end? Does not panic.
+    fn is_at_end(&self) -> bool;
 }
 
-/// Is the body at its end? If the call panics, the answer is no. hyper calls this while it holds
-/// the response's head or a frame, whose drop may panic, too, because the extensions belong to the
-/// program.
+/// Polls a body of the program for a frame with content.
 #[inline]
-pub(super) fn is_at_end<B: Body>(body: &B) -> bool {
-    let mut is_at_end = false;
-    foreign_code::contain(|| is_at_end = body.is_end_stream());
-    is_at_end
+pub(crate) fn poll_frame<D: Buf, E: Into<BoxError>>(
+    cx: &mut Context<'_>,
+    mut poll_frame: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>>,
+) -> Polled<D> {
+    foreign_code::poll_frame_with_data(cx, |cx| {
+        // This comes first, because later calls on the frame may panic, and then its drop may
+        // panic, too.
+        let polled = poll_frame(cx).map_ok(|frame| {
+            own_values::of_trailers(frame.map_data(|data| Data::Own(Contained::new(data))))
+        });
+        polled.map_err(foreign_error::guard)
+    })
 }
 
 /// How far the joining of a body's pieces has come.
-pub(super) struct Joining<D> {
+pub(crate) struct Joining<D> {
     pace: Pace,
     /// What came after the pieces that were last joined: a frame that is not small, an error, or
     /// the end.
@@ -149,25 +139,25 @@ impl<D> Default for Joining<D> {
 impl<D> Joining<D> {
     /// Is the body at its end, and nothing of it is kept here?
     #[inline]
-    pub(super) fn is_at_end<B: Body<Data = D>>(&self, body: &B) -> bool {
+    pub(crate) fn is_at_end(&self, is_at_end: impl FnOnce() -> bool) -> bool {
         match self.next.as_deref() {
-            None => is_at_end(body),
+            None => is_at_end(),
             Some(next) => matches!(next, Poll::Ready(None)),
         }
     }
 
     /// Is something of the body kept here?
     #[inline]
-    pub(super) fn keeps_some(&self) -> bool {
+    pub(crate) fn keeps_some(&self) -> bool {
         self.next.is_some()
     }
 }
 
 impl<D: Buf> Joining<D> {
     /// Polls for the next frame.
-    pub(super) fn poll<B: Body<Data = D, Error: Into<BoxError>>>(
+    pub(crate) fn poll(
         &mut self,
-        source: &mut Source<'_, B>,
+        source: &mut impl Source<Data = D>,
         cx: &mut Context<'_>,
     ) -> Polled<D> {
         if let Some(next) = self.next.take() {
@@ -193,14 +183,14 @@ impl<D: Buf> Joining<D> {
 
     /// Joins `first` and the small pieces that are ready after it. If the body panics, they are
     /// lost, and so is what h2 has not written yet.
-    fn join<B: Body<Data = D, Error: Into<BoxError>>>(
+    fn join(
         &mut self,
         first: Small<D>,
-        source: &mut Source<'_, B>,
+        source: &mut impl Source<Data = D>,
         cx: &mut Context<'_>,
     ) -> Data<D> {
         let (mut joined, mut count) = (Joined::new(first), 1);
-        while joined.has_room() && !is_at_end(&*source.body) && spends(count, cx) {
+        while joined.has_room() && !source.is_at_end() && spends(count, cx) {
             match small(source.poll(cx)) {
                 Ok(piece) => joined.push(piece),
                 Err(Poll::Pending) => break,
@@ -304,26 +294,26 @@ mod tests {
     struct Script {
         pieces: VecDeque<Option<Frame<Piece>>>,
         polls: usize,
+        /// Whether it says that it is at its end.
+        tells_end: bool,
     }
 
-    impl Body for Script {
+    impl Source for Script {
         type Data = Piece;
-        type Error = Infallible;
 
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+        fn poll(&mut self, cx: &mut Context<'_>) -> Polled<Piece> {
             self.polls += 1;
-            match self.pieces.pop_front() {
+            let next = match self.pieces.pop_front() {
                 None => Poll::Ready(None),
                 Some(None) => Poll::Pending,
-                Some(Some(frame)) => Poll::Ready(Some(Ok(frame))),
-            }
+                Some(Some(frame)) => Poll::Ready(Some(Ok::<_, Infallible>(frame))),
+            };
+            let mut next = Some(next);
+            poll_frame(cx, |_| next.take().expect("it is polled once"))
         }
 
-        fn is_end_stream(&self) -> bool {
-            self.pieces.is_empty()
+        fn is_at_end(&self) -> bool {
+            self.tells_end && self.pieces.is_empty()
         }
     }
 
@@ -333,12 +323,11 @@ mod tests {
     }
 
     fn script(pieces: impl IntoIterator<Item = Option<Frame<Piece>>>) -> Script {
-        Script { pieces: pieces.into_iter().collect(), polls: 0 }
+        Script { pieces: pieces.into_iter().collect(), polls: 0, tells_end: true }
     }
 
     fn poll(joining: &mut Joining<Piece>, body: &mut Script) -> Polled<Piece> {
-        let mut source = Source { body: Pin::new(body), observed: None };
-        joining.poll(&mut source, &mut Context::from_waker(Waker::noop()))
+        joining.poll(body, &mut Context::from_waker(Waker::noop()))
     }
 
     /// The data that comes next, and whether it was joined.
@@ -384,7 +373,7 @@ mod tests {
         assert_eq!(data(&mut joining, &mut body), (one.clone(), false));
         assert_eq!(data(&mut joining, &mut body), (one.clone(), false));
         assert_eq!(data(&mut joining, &mut body), (Bytes::from_static(b"oneone"), true));
-        assert!(joining.is_at_end(&body));
+        assert!(joining.is_at_end(|| body.is_at_end()));
     }
 
     #[test]
@@ -395,7 +384,7 @@ mod tests {
             let pieces = pieces.map(|at| piece(&content.slice(at..content.len().min(at + length))));
             let (mut body, mut joining) = (script(pieces), Joining::default());
             let (mut come, mut frames) = (Vec::new(), 0);
-            while !joining.is_at_end(&body) {
+            while !joining.is_at_end(|| body.is_at_end()) {
                 let (data, _) = data(&mut joining, &mut body);
                 assert!(data.len() <= MOST);
                 come.extend_from_slice(&data);
@@ -408,33 +397,13 @@ mod tests {
 
     #[test]
     fn what_comes_behind_joined_pieces_is_kept_and_is_the_end_if_it_is_the_end() {
-        /// Does not say that it is at its end.
-        struct Untold(Script);
-
-        impl Body for Untold {
-            type Data = Piece;
-            type Error = Infallible;
-
-            fn poll_frame(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-            ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
-                Pin::new(&mut self.0).poll_frame(cx)
-            }
-        }
-
         let (one, large) = (Bytes::from_static(b"one"), Bytes::from(vec![7; SMALL]));
         let pieces = [&one, &one, &one, &large, &one, &one, &one].map(piece);
-        let (mut body, mut joining) = (Untold(script(pieces)), Joining::default());
+        let (mut body, mut joining) = (script(pieces), Joining::default());
+        body.tells_end = false;
         let mut lengths = Vec::new();
-        loop {
-            let mut source = Source { body: Pin::new(&mut body), observed: None };
-            let polled = joining.poll(&mut source, &mut Context::from_waker(Waker::noop()));
-            let Poll::Ready(Some(Ok(frame))) = polled else { panic!("no frame") };
-            lengths.push(frame.data_ref().map_or(0, Buf::remaining));
-            if joining.is_at_end(&body) {
-                break;
-            }
+        while !joining.is_at_end(|| body.is_at_end()) {
+            lengths.push(data(&mut joining, &mut body).0.len());
         }
         assert_eq!(lengths, [3, 6, SMALL, 9]);
     }
