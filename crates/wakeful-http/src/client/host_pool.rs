@@ -39,6 +39,9 @@ use super::transport::Transport;
 use crate::foreign_code::{Locking, SafeWaker, hold_back_wakers};
 use crate::in_time::in_time;
 
+/// At least this many silent HTTP/2 connections may be set aside.
+const LEAST_SILENT: usize = 16;
+
 /// A server that a [`Client`](super::Client) talks to, with its pool of connections. Clones share
 /// the pool.
 pub struct Host<B: OutgoingBody> {
@@ -130,6 +133,8 @@ struct State<B: OutgoingBody> {
     /// The number of connections, including those that are being made.
     open: usize,
     connecting: usize,
+    /// The number of HTTP/2 connections that were set aside because they were silent.
+    silent: usize,
     waiting: VecDeque<Sender<Grant<B>>>,
     /// The pool gets no more requests.
     is_retired: bool,
@@ -147,7 +152,7 @@ impl<B: OutgoingBody> Drop for State<B> {
 impl<B: OutgoingBody> Default for State<B> {
     fn default() -> Self {
         let (idle, shared, waiting) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { idle, shared, open: 0, connecting: 0, waiting, is_retired: false }
+        Self { idle, shared, open: 0, connecting: 0, silent: 0, waiting, is_retired: false }
     }
 }
 
@@ -538,5 +543,16 @@ impl<B: OutgoingBody> http2::Owner<B> for Pool<B> {
         state.open -= 1;
         drop(state);
         self.serve_waiting();
+    }
+
+    fn counts_silent_one(&self) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        let has_room = state.silent < self.settings.max_connections.max(LEAST_SILENT);
+        state.silent += usize::from(has_room);
+        has_room
+    }
+
+    fn silent_one_ended(&self) {
+        self.state.borrow_mut().silent -= 1;
     }
 }

@@ -13,7 +13,8 @@
 //! A connection may die silently: the backend's host is gone, or a device on the way has dropped
 //! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
 //! while nothing came on its connection, that connection is set aside: it gets no more requests,
-//! and those in flight continue.
+//! and those in flight continue. A server that is only slow to answer would collect such connections,
+//! so their number is bounded.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -42,6 +43,12 @@ pub(super) trait Owner<B: OutgoingBody> {
 
     /// Called when `connection` takes no more requests.
     fn is_over(self: Rc<Self>, connection: &Http2<B>);
+
+    /// May a silent connection be set aside, and count as silent until it ends?
+    fn counts_silent_one(&self) -> bool;
+
+    /// Called when a connection has ended that counted as silent.
+    fn silent_one_ended(&self);
 }
 
 pub(super) struct Http2<B: OutgoingBody> {
@@ -61,6 +68,8 @@ pub(super) struct Http2<B: OutgoingBody> {
     observed: Rc<Observed>,
     /// Whether the pool has forgotten the connection.
     is_aside: Cell<bool>,
+    /// Whether the pool counts the connection as silent.
+    is_silent: Cell<bool>,
 }
 
 /// A connection is silent when nothing was received for this long while a request waited for it.
@@ -107,6 +116,7 @@ impl<B: OutgoingBody> Http2<B> {
             idle_since: Cell::new(now()),
             observed,
             is_aside: Cell::new(false),
+            is_silent: Cell::new(false),
         });
         wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
         Ok(this)
@@ -146,13 +156,12 @@ impl<B: OutgoingBody> Http2<B> {
         self.close_if_over();
     }
 
-    /// Leaves the pool. `false`: it had left before.
-    fn leave_pool(&self) -> bool {
-        let leaves = !self.is_aside.replace(true);
-        if leaves && let Some(owner) = self.owner.upgrade() {
+    fn leave_pool(&self) {
+        if !self.is_aside.replace(true)
+            && let Some(owner) = self.owner.upgrade()
+        {
             owner.is_over(self);
         }
-        leaves
     }
 
     fn close_if_over(&self) {
@@ -195,7 +204,12 @@ impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, sent_at: Instant) {
         let heard = self.observed.heard().map_or(sent_at, |heard| sent_at.max(heard));
         let silence = now().saturating_duration_since(heard);
-        if silence >= SILENCE && self.leave_pool() {
+        if silence < SILENCE || self.is_aside.get() {
+            return;
+        }
+        if self.owner.upgrade().is_none_or(|owner| owner.counts_silent_one()) {
+            self.is_silent.set(true);
+            self.leave_pool();
             foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
         }
     }
@@ -284,5 +298,10 @@ struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
 impl<B: OutgoingBody> Drop for Ending<B> {
     fn drop(&mut self) {
         self.0.leave_pool();
+        if self.0.is_silent.get()
+            && let Some(owner) = self.0.owner.upgrade()
+        {
+            owner.silent_one_ended();
+        }
     }
 }

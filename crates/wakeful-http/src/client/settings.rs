@@ -117,7 +117,9 @@ impl ClientBuilder {
     }
 
     /// Sets how many connections to a host may be open at a time. An HTTP/2 connection that accepts
-    /// no more requests, and only finishes its current ones, does not count.
+    /// no more requests, and only finishes its current ones, does not count. Of those whose server
+    /// was silent for at least a second while a request was cancelled, there are at most as many,
+    /// or 16 if that is more.
     ///
     /// A request over HTTP/1.1 that was begun and is not polled any more (another branch of a
     /// `select!` runs, for example) keeps its connection. If all connections are kept so, further

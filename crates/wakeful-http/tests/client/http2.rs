@@ -183,6 +183,55 @@ fn a_connection_that_is_silent_gets_no_more_requests_and_those_under_way_go_on()
     });
 }
 
+/// As a server that has got stuck, and still accepts connections.
+#[test]
+fn a_server_that_is_silent_for_ever_collects_a_bounded_number_of_connections() {
+    const MOST: usize = 16;
+    on_a_loop(async {
+        // Which connection has got which requests.
+        let (asked, are_asked) = async_channel::unbounded();
+        let addr = scripted(move |number, stream| {
+            let asked = asked.clone();
+            async move {
+                let mut connection = accept(stream, 2).await;
+                let mut held = Vec::new();
+                while let Some(Ok(one)) = connection.accept().await {
+                    let path = one.0.uri().path()[1..].parse::<usize>().unwrap();
+                    asked.send((number, path)).await.unwrap();
+                    held.push(one);
+                }
+            }
+        })
+        .await;
+        let settings = Client::builder().max_connections(MOST).head_timeout(None);
+        let (client, host) = http2(settings, addr);
+        let mut held = Vec::new();
+        for round in 0..2 {
+            let sent: Vec<_> = (0..2 * MOST)
+                .map(|number| {
+                    let host = host.clone();
+                    let asked = async move { host.send(get(&format!("/{number}"))).await };
+                    wakeful::spawn(async move { asked.await.map(drop) })
+                })
+                .collect();
+            let mut of_connections = vec![Vec::new(); 2 * MOST];
+            for _ in 0..2 * MOST {
+                let (connection, number) = are_asked.recv().await.unwrap();
+                of_connections[connection].push(number);
+            }
+            wakeful::time::sleep(Duration::from_millis(1100)).await;
+            // A request that is cancelled shows that its connection is silent, and another one
+            // keeps the connection open.
+            for numbers in of_connections.iter().filter(|numbers| !numbers.is_empty()) {
+                sent[numbers[0]].abort();
+            }
+            held.extend(sent);
+            until(|| host.connections() == round * MOST).await;
+        }
+        assert_eq!(client.counts().opened(), 2 * MOST as u64);
+    });
+}
+
 #[test]
 fn a_stream_that_was_heard_until_it_is_given_up_does_not_make_its_connection_a_silent_one() {
     on_a_loop(async {
