@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(30);
 /// How often the kernel is asked how much it has not sent.
 const ASKED: Duration = Duration::from_millis(50);
-/// How many bytes are read and discarded. They are mostly the rest of an upload.
+/// How many bytes are read and discarded within [`PATIENCE`].
 const MOST: usize = 64 << 20;
 
 /// Ends our side, and waits until the client has ended its own.
@@ -31,13 +31,13 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     // Errors are ignored, because there is nobody to tell.
     let lingering = async {
         shut_down(io).await?;
-        discard(io, PATIENCE, |_| false).await
+        discard(io, MOST, PATIENCE, |_| false).await
     };
     let _ = timeout(PATIENCE, lingering).await;
 }
 
-/// Like [`linger`], for a client that is still reading its last response and still sends something
-/// meanwhile (for example, window updates). Ends when nothing came for `silence`, and the client
+/// Like [`linger`], for a client that still sends something, and reads its last response meanwhile
+/// or afterwards: the rest of an upload, or window updates. Ends when nothing came for `silence`, and the client
 /// took nothing of what the kernel holds.
 pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
     io: &mut I,
@@ -51,7 +51,7 @@ pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
             let before = mem::replace(&mut left, unsent(io));
             left > 0 && left < before
         };
-        discard(io, silence, is_reading).await
+        discard(io, usize::MAX, silence, is_reading).await
     };
     let _ = timeout(LONGEST, lingering).await;
 }
@@ -88,14 +88,15 @@ async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await
 }
 
-/// Reads until the client has ended its side, or nothing came for `silence` and `goes_on` is false.
+/// Reads until `most` bytes have come, the client has ended its side, or nothing came for `silence` and `goes_on` is false.
 async fn discard<I: Read + Write + Unpin>(
     io: &mut I,
+    most: usize,
     silence: Duration,
     mut goes_on: impl FnMut(&I) -> bool,
 ) -> io::Result<()> {
     let mut read = 0;
-    while read < MOST {
+    while read < most {
         match timeout(silence, poll_fn(|cx| poll_forget(io, cx))).await {
             Ok(Ok(count @ 1..)) => read += count,
             Ok(Err(error)) => return Err(error),

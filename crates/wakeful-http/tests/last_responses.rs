@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_lite::stream;
 use hyper::body::{Body, Frame};
@@ -27,6 +27,8 @@ use common::*;
 /// More than the sockets of both sides have room for at once, and less than the server's alone may
 /// come to have.
 const LARGE: usize = 3 << 20;
+/// More than the server's socket alone has room for.
+const LARGEST: usize = 32 << 20;
 const WINDOW: u32 = 64 << 20;
 
 fn app() -> Router {
@@ -136,6 +138,24 @@ fn responses_to_pipelined_requests_come_whole_though_there_are_more_requests_tha
     // It may have been closed before all was written.
     let _ = writes.join().unwrap();
     until("it is closed", || running.counts().open() == 0);
+}
+
+/// As some clients ask on every connection, for `h2c`. The body is not read, so hyper ends the
+/// connection after the response, by its way for upgrades.
+#[test]
+fn an_early_response_to_a_request_that_asks_for_an_upgrade_comes_whole() {
+    let app = Router::new().route("/large", post(|| async { vec![b'x'; LARGEST] }));
+    let running = server().start(app).unwrap();
+    let mut stream = connect(&running);
+    let request = "POST /large HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\
+        content-length: 10000000\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    until("it is answered", || running.http_counts().in_flight() == 0);
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    let bytes = answer.iter().filter(|byte| **byte == b'x').count();
+    assert!(bytes >= LARGEST, "{bytes} of {LARGEST} have come");
 }
 
 /// Less than the server's socket has room for, and more than the client's.

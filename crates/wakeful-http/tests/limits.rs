@@ -288,6 +288,46 @@ fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_cut_off() {
     assert_eq!(running.http_counts().in_flight(), 0);
 }
 
+/// hyper holds all of it.
+#[test]
+fn a_whole_response_that_nobody_takes_is_cut_off_when_its_request_takes_too_long() {
+    let running = start(Limits::new().request_timeout(SHORT).min_rate(None));
+    let stream = ask(&running, &get_request("/large"));
+    counted(&running, Refusal::RequestTimeout, 1);
+    until("the connection is closed", || running.counts().open() == 0);
+    drop(stream);
+}
+
+/// Its request's body is held, and nothing more comes of it.
+#[test]
+fn a_client_that_reads_its_response_is_not_idle() {
+    let (hold, held) = mpsc::channel();
+    let hold = move |body: Body| {
+        let hold = hold.clone();
+        async move {
+            hold.send(body.into_data_stream()).unwrap();
+            vec![b'w'; 8 << 20]
+        }
+    };
+    let limits = Limits::new().idle_timeout(SHORT);
+    let app = Router::new().route("/large", post(hold));
+    let running = server().limits(limits).start(app).unwrap();
+    let mut stream = ask(
+        &running,
+        "POST /large HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n1",
+    );
+    let mut read = 0;
+    for _ in 0..60 {
+        thread::sleep(Duration::from_millis(50));
+        let mut piece = [0; 4096];
+        stream.read_exact(&mut piece).unwrap();
+        read += piece.len();
+    }
+    read += io::copy(&mut stream, &mut io::sink()).unwrap() as usize;
+    assert!(read > 8 << 20, "{read}");
+    drop(held);
+}
+
 /// A handler whose work is never done, and which lets others run all the time.
 #[test]
 fn who_spends_his_whole_budget_in_every_poll_is_late_like_any_other() {
@@ -472,6 +512,20 @@ fn an_upload_that_is_refused_gets_its_answer_and_no_reset() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 414"), "{answer}");
+}
+
+/// It reads no answer before it has sent everything, and takes longer than a close otherwise waits.
+#[test]
+fn a_slow_upload_that_is_refused_gets_its_answer_too() {
+    let running = start(Limits::new().max_body(1000));
+    let head = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n";
+    let mut stream = ask(&running, head);
+    for _ in 0..12 {
+        stream.write_all(&[b'x'; 10_000]).unwrap();
+        thread::sleep(Duration::from_millis(250));
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_closes_with(&read_all(stream), "413");
 }
 
 #[test]

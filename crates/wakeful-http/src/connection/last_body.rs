@@ -39,6 +39,11 @@ impl LastBody {
         self.is_left.set(true);
     }
 
+    /// Notes that the connection is busy with something else. So it need not come yet.
+    pub(super) fn is_waited_for(&self) {
+        self.looked.set(None);
+    }
+
     /// Returns for how long nothing has come of a body that is still held although its request is
     /// no longer in flight, according to the checks so far. The time `stopped` does not count.
     pub(super) fn stands_still(&self, now: Instant, stopped: Duration) -> Duration {

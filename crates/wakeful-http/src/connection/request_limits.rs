@@ -49,6 +49,19 @@ pub(crate) enum TimeLimits {
     Exempt,
 }
 
+/// When the first check saw a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begun(Option<Instant>);
+
+impl Begun {
+    /// Returns how long ago that was, without the time in which the process was `stopped`.
+    pub(super) fn ago(&mut self, now: Instant, stopped: Duration) -> Duration {
+        let begun = self.0.map_or(now, |begun| begun + stopped);
+        self.0 = Some(begun);
+        now.saturating_duration_since(begun)
+    }
+}
+
 impl Request {
     /// A request whose service is called next. `number` is its number on its connection.
     pub(crate) fn new(number: u64, time_limits: TimeLimits, body: Option<Progress>) -> Self {
@@ -175,6 +188,11 @@ impl Request {
     /// limits apply?
     fn waits_for_room(&self) -> bool {
         self.is_held_up && self.is_responding && !self.is_exempt() && self.verdict.is_none()
+    }
+
+    /// When it began, if it was seen by a check. `None`: it is exempt.
+    pub(super) fn begun(&self) -> Option<Begun> {
+        (!self.is_exempt()).then_some(Begun(self.begun))
     }
 
     /// Does the request have its own deadline, so that the limits do not apply?

@@ -6,13 +6,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use http::{Method, Uri};
 use slab::Slab;
 use wakeful::heartbeat::working_on;
 
 use super::protocol::Protocol;
-use super::request_limits::{Key, Request};
+use super::request_limits::{Begun, Key, Request};
 use super::request_names::RequestNames;
 use crate::counts::Refusal;
 use crate::foreign_code;
@@ -27,6 +28,9 @@ pub(crate) struct RequestTable {
     called: Cell<Option<Key>>,
     /// The request that may use what is kept for the connection. Others in flight are further ones.
     first: Cell<Option<Key>>,
+    /// The last request that was removed, unless it has no limits of time. With HTTP/1 its response
+    /// may still be written.
+    last: Cell<Option<Begun>>,
     /// With HTTP/2: the request whose stream was polled last.
     answering: Cell<Option<Key>>,
     /// With HTTP/2: whether an upgraded stream uses what is kept for the connection.
@@ -50,6 +54,7 @@ impl RequestTable {
             names: RequestNames::default(),
             called: Cell::new(None),
             first: Cell::new(None),
+            last: Cell::new(None),
             answering: Cell::new(None),
             is_first_tunnel: Cell::new(false),
             tunnels: Cell::new(0),
@@ -76,7 +81,22 @@ impl RequestTable {
         if !self.is_further(key) {
             self.first.set(None);
         }
+        self.last.set(request.as_ref().and_then(Request::begun));
         request.as_ref().and_then(Request::uncounted)
+    }
+
+    /// Returns whether the last request has begun longer ago than a request may take. The time in
+    /// which the process was `stopped` does not count.
+    pub(super) fn is_last_late(
+        &self,
+        most: Option<Duration>,
+        now: Instant,
+        stopped: Duration,
+    ) -> bool {
+        let (Some(most), Some(mut last)) = (most, self.last.get()) else { return false };
+        let ago = last.ago(now, stopped);
+        self.last.set(Some(last));
+        ago >= most
     }
 
     /// Returns whether another request of the connection came before, and is still in flight.

@@ -72,9 +72,18 @@ impl ConnectionState {
             self.loop_state().refuse(Refusal::SlowResponse);
             return Some(Act::End(Refusal::SlowResponse));
         }
-        if !self.requests().is_in_flight()
-            && self.last_body().stands_still(now, stopped) >= limits.idle_timeout
+        if self.protocol() == Protocol::Http1
+            && !self.requests().is_in_flight()
+            && self.requests().is_last_late(limits.request_timeout, now, stopped)
+            && self.writes().is_blocked()
         {
+            // All of the response is in hyper, and the client takes it too slowly.
+            self.loop_state().refuse(Refusal::RequestTimeout);
+            return Some(Act::End(Refusal::RequestTimeout));
+        }
+        if !self.needs_polling() {
+            self.last_body().is_waited_for();
+        } else if self.last_body().stands_still(now, stopped) >= limits.idle_timeout {
             // Nobody may ever read the body, and hyper reads no other request before its end.
             self.loop_state().refuse(Refusal::IdleTimeout);
             return Some(Act::End(Refusal::IdleTimeout));

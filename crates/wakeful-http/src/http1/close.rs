@@ -89,14 +89,14 @@ pub(super) async fn close(
             }
             // The last answer is written. Bytes that are still on their way must not reset the
             // connection before the client has read it.
-            if refusal.is_some()
-                || state.closing().is_after_refusal()
-                || state.last_body().is_left()
-            {
+            if refusal.is_some() {
                 lingering_close::linger(&mut io).await;
-            } else if has_come && result.is_ok() {
-                // The client has sent more requests than were answered, and may still be reading
-                // the last response.
+            } else if state.closing().is_after_refusal()
+                || state.last_body().is_left()
+                || has_come && result.is_ok()
+            {
+                // The client still sends the rest of an upload, or has sent more requests than were
+                // answered. It may read the last response later.
                 lingering_close::linger_while_it_reads(
                     &mut io,
                     state.loop_state().going_away(),

@@ -143,8 +143,16 @@ where
         loop {
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut connection).poll(cx)));
             match polled {
-                Ok(Poll::Pending) if observed.leaves_unread(state) => cx.waker().wake_by_ref(),
-                Ok(Poll::Pending) => {}
+                Ok(Poll::Pending) => {
+                    if observed.leaves_unread(state) || observed.leaves_unwritten(state) {
+                        cx.waker().wake_by_ref();
+                    }
+                }
+                Ok(Poll::Ready(Ok(()))) if observed.ends_unflushed() => {
+                    let is_upgraded = offers.as_ref().is_some_and(|offers| offers.have_accepted());
+                    observed.is_upgraded.set(is_upgraded);
+                    continue;
+                }
                 Ok(Poll::Ready(ended)) => return Poll::Ready(Ok(Ended::ByItself(ended))),
                 Err(payload) => return Poll::Ready(Err(payload)),
             }
@@ -153,7 +161,7 @@ where
                 observed.leaves.set(true);
                 Pin::new(&mut connection).graceful_shutdown();
                 let ended = Pin::new(&mut connection).poll(cx);
-                observed.leaves.set(ended.is_ready());
+                observed.leaves.set(matches!(ended, Poll::Ready(Ok(()))));
                 if let Poll::Ready(ended) = ended {
                     return Poll::Ready(Ok(Ended::ByItself(ended)));
                 }

@@ -16,6 +16,8 @@ pub(super) struct Observed {
     pub(super) comes: Cell<bool>,
     /// hyper has not flushed since its last write.
     pub(super) unflushed: Cell<bool>,
+    /// hyper has called the service before it had flushed the response before.
+    pub(super) is_early: Cell<bool>,
     /// hyper has answered a request that it found too large. Its answer was not written, because
     /// `close` sends one that says what was too large.
     pub(super) found_too_large: Cell<bool>,
@@ -23,6 +25,10 @@ pub(super) struct Observed {
     pub(super) finishes: Cell<bool>,
     /// hyper was told to end because the connection moves to another loop.
     pub(super) leaves: Cell<bool>,
+    /// hyper has ended without a flush, and was polled again.
+    pub(super) is_flushing: Cell<bool>,
+    /// The connection is upgraded to another protocol, so hyper must not shut down its side.
+    pub(super) is_upgraded: Cell<bool>,
     /// The client speaks HTTP/1.0, so the close alone may tell it where its response ends.
     pub(super) ends_by_close: Cell<bool>,
     /// hyper has shut down its side. After a failed upgrade it does not, and leaves that to its
@@ -63,6 +69,24 @@ impl Observed {
             && !state.requests().is_in_flight()
             && !self.unflushed.get()
             && !self.waits_to_read.replace(true)
+    }
+
+    /// Has hyper stopped although it has a request to answer? Returns `true` at most once for each
+    /// request.
+    ///
+    /// hyper may call the service for a pipelined request while the response before waits for room
+    /// in the socket. It polls the service's future after the flush, but does not return to that
+    /// from the flush.
+    pub(super) fn leaves_unwritten(&self, state: &ConnectionState) -> bool {
+        !self.unflushed.get() && self.is_early.take() && state.requests().is_in_flight()
+    }
+
+    /// Has hyper ended although it has not flushed? Returns `true` once.
+    ///
+    /// hyper ends so if a request of the connection had an `Upgrade` header, and a response ends
+    /// while the socket has no room. If it is polled again, it flushes and shuts down its side.
+    pub(super) fn ends_unflushed(&self) -> bool {
+        self.unflushed.get() && !self.is_flushing.replace(true)
     }
 
     /// Before the first request hyper does not count as idle.

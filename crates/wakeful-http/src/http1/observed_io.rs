@@ -29,6 +29,7 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedServi
     fn call(&self, request: Request<Incoming>) -> S::Future {
         self.observed.comes.set(false);
         self.observed.served.set(true);
+        self.observed.is_early.set(self.observed.unflushed.get());
         self.observed.waits_to_read.set(false);
         self.observed.ends_by_close.set(request.version() == Version::HTTP_10);
         self.service.call(request)
@@ -178,7 +179,8 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.observed.leaves.get() || self.observed.found_too_large.get() {
+        let Observed { leaves, is_upgraded, found_too_large, .. } = &*self.observed;
+        if leaves.get() || is_upgraded.get() || found_too_large.get() {
             return Poll::Ready(Ok(()));
         }
         self.observed.is_shut.set(true);

@@ -7,6 +7,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use axum::body::Body as AxumBody;
+use futures_lite::AsyncWriteExt;
 use http::{StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -249,6 +250,39 @@ fn a_connection_that_closes_or_is_upgraded_never_leaves() {
             assert!(!leaves.await.unwrap(), "{request}");
         });
     }
+}
+
+/// The socket has no room for the response's header, and the request's body is not read. So hyper
+/// ends before it has written that header.
+#[test]
+fn an_upgrade_waits_until_its_response_is_written() {
+    wakeful::block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let service = service_fn(async |mut request: Request<RequestBody>| {
+            let upgrading = crate::upgrade::on(&mut request);
+            wakeful::spawn(async move {
+                let mut upgraded = upgrading.await.unwrap();
+                upgraded.write_all(b"upgraded").await.unwrap();
+            })
+            .detach();
+            let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            Ok::<_, Infallible>(response.body(Full::new(Bytes::new())).unwrap())
+        });
+        let mut filled = 0;
+        while let Ok(count) = server.try_write(&[b'w'; 1000]) {
+            filled += count;
+        }
+        let leaves = leaves(server, service);
+        let request = "POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\
+            content-length: 1000\r\n\r\n";
+        client.write_all(request.as_bytes()).await.unwrap();
+        turns().await;
+        read_exactly(&mut client, filled).await;
+        let answer = read_until_header_ends(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+        read_until(&mut client, "upgraded").await;
+        assert!(!leaves.await.unwrap());
+    });
 }
 
 /// As TLS where the socket has taken all but the last message.

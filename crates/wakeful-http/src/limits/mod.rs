@@ -217,7 +217,9 @@ impl Limits {
         self
     }
 
-    /// Sets how long a request may take, from its header to its response's end.
+    /// Sets how long a request may take, from its header to its response's end. With HTTP/1.1 the
+    /// response ends when the kernel has all of it. With HTTP/2 it ends for this limit when all of
+    /// it is in the send buffer: then [`min_rate`](Self::min_rate) applies.
     pub fn request_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.request_timeout = timeout.into();
         self

@@ -42,7 +42,7 @@ pub(crate) async fn first_request<IO: Read + Write + Unpin>(
         Ok(Some(Ok(Some(protocol)))) => return Some((protocol, start.freeze())),
         // Nobody waits for an answer.
         Ok(None) => {}
-        Ok(Some(Ok(None))) if movable.served() > 0 => {}
+        Ok(Some(_)) if movable.served() > 0 => {}
         Ok(Some(Ok(None))) => loop_state.refuse(Refusal::NoRequest),
         Ok(Some(Err(error))) => {
             loop_state.refuse(Refusal::NoRequest);

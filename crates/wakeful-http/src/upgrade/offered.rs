@@ -32,6 +32,14 @@ impl Offers {
         self.accepted.take()
     }
 
+    /// Has the last response accepted an offer?
+    pub(crate) fn have_accepted(&self) -> bool {
+        let accepted = self.accepted.take();
+        let have_accepted = accepted.is_some();
+        self.accepted.set(accepted);
+        have_accepted
+    }
+
     /// Offers the upgrade that `request` asks for, if it asks for one.
     #[inline]
     pub(crate) fn offer(self: &Rc<Self>, request: &mut Request<Incoming>) -> Option<Offered> {
