@@ -37,8 +37,8 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
 }
 
 /// Like [`linger`], for a client that still sends something, and reads its last response meanwhile
-/// or afterwards: the rest of an upload, or window updates. Ends when nothing came for `silence`, and the client
-/// took nothing of what the kernel holds.
+/// or afterwards: the rest of an upload, or window updates. Ends when nothing came for `silence`,
+/// and the client took nothing of what the kernel holds.
 pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
     io: &mut I,
     silence: Duration,
@@ -88,7 +88,8 @@ async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await
 }
 
-/// Reads until `most` bytes have come, the client has ended its side, or nothing came for `silence` and `goes_on` is false.
+/// Reads until `most` bytes have come, the client has ended its side, or nothing came for `silence`
+/// and `goes_on` is false.
 async fn discard<I: Read + Write + Unpin>(
     io: &mut I,
     most: usize,

@@ -3,8 +3,10 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -549,6 +551,44 @@ fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
     client.get(1, "/never");
     assert_eq!(client.goaway(), NO_ERROR);
     counted(&running, Refusal::MaxAge, 1);
+}
+
+/// Its request's body is read by a task that goes on after the response.
+#[test]
+fn a_client_that_sends_its_upload_on_is_not_idle() {
+    const IDLE: Duration = Duration::from_millis(500);
+    let (tell, told) = mpsc::channel();
+    let read_on = move |body: Body| {
+        let tell = tell.clone();
+        async move {
+            wakeful::spawn(async move {
+                tell.send(body.collect().await.map(|body| body.to_bytes().len())).unwrap();
+            })
+            .detach();
+            "answered"
+        }
+    };
+    let app = app().route("/read-on", post(read_on));
+    let running = server().limits(Limits::new().idle_timeout(IDLE)).start(app).unwrap();
+    let mut client = Client::new(&running);
+    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read-on"));
+    assert_eq!(client.wait_for(DATA).payload, b"answered");
+    let (begun, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    let mut sent = 0;
+    while begun.elapsed() < 3 * IDLE {
+        client.send(DATA, 0, 1, &[b'y'; 10]);
+        sent += 10;
+        thread::sleep(Duration::from_millis(20));
+        longest = longest.max(mem::replace(&mut last, Instant::now()).elapsed());
+    }
+    client.send(DATA, END_STREAM, 1, b"");
+    assert_eq!(told.recv_timeout(GUARD).unwrap().unwrap(), sent);
+    // Unless this process was itself stopped for so long.
+    if longest < IDLE / 2 {
+        assert_eq!(running.http_counts().refused(Refusal::IdleTimeout), 0);
+    }
+    // Then it is idle.
+    assert_eq!(client.goaway(), NO_ERROR);
 }
 
 #[test]

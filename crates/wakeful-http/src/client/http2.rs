@@ -13,8 +13,8 @@
 //! A connection may die silently: the backend's host is gone, or a device on the way has dropped
 //! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
 //! while nothing came on its connection, that connection is set aside: it gets no more requests,
-//! and those in flight continue. A server that is only slow to answer would collect such connections,
-//! so their number is bounded.
+//! and those in flight continue. A server that is only slow to answer would collect such
+//! connections, so their number is bounded.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -52,7 +52,7 @@ impl PhaseClock {
         }
     }
 
-    /// Sets when the first phase began.
+    /// Sets when the phase began.
     pub(super) fn begins_at(&self, begins: Instant) {
         self.since.set(begins);
     }

@@ -140,6 +140,11 @@ impl ConnectionState {
         self.clock.begins_at(begins);
     }
 
+    /// Something has come that is no request. The wait for another request begins again.
+    pub(crate) fn is_idle_since(&self, since: Instant) {
+        self.clock.begins_at(since);
+    }
+
     /// Notes that the connection leaves HTTP. What is read and written from now on does not count
     /// here.
     pub(crate) fn leaves_http(&self) {

@@ -1,6 +1,10 @@
 //! What was observed on an HTTP/2 connection: the open streams and their windows, the bytes of
 //! responses, whether there is a flood, and how much may be read next.
 
+use std::mem;
+
+use wakeful::time::turn_time;
+
 use crate::connection::{ConnectionState, OpenStreams, Phase};
 use crate::counts::Refusal;
 use crate::limits::Limits;
@@ -31,6 +35,8 @@ pub(super) struct ObservedFrames {
     opened: u64,
     /// Whether the last header opens that stream. If not, it is trailers.
     opens: bool,
+    /// Whether data of a request has come since the last report.
+    uploads: bool,
     /// The number of bytes of responses.
     data: u64,
     refused: u64,
@@ -49,6 +55,7 @@ impl ObservedFrames {
             last_stream: 0,
             opened: 0,
             opens: false,
+            uploads: false,
             data: 0,
             refused: 0,
         }
@@ -56,7 +63,7 @@ impl ObservedFrames {
 
     /// Notes bytes that the client has sent.
     pub(super) fn received(&mut self, bytes: &[u8], open: &mut OpenStreams) {
-        let Self { received, limits, flood, last, last_stream, opened, opens, .. } = self;
+        let Self { received, limits, flood, last, last_stream, opened, opens, uploads, .. } = self;
         let mut count = 0;
         received.feed(bytes, |found| {
             let frame = match found {
@@ -76,6 +83,8 @@ impl ObservedFrames {
                     *opened += 1;
                     open.opens(frame.stream);
                 }
+            } else if frame.kind == frames::DATA {
+                *uploads |= frame.length > 0;
             } else if frame.kind == frames::RST_STREAM {
                 open.client_resets(frame.stream);
             }
@@ -122,7 +131,7 @@ impl ObservedFrames {
     /// Reports what was observed to the connection, and returns the connection's phase.
     pub(super) fn tell(&mut self, state: &ConnectionState) -> Phase {
         self.count_refused(state);
-        let begins = self.begins();
+        let (begins, uploads) = (self.begins(), mem::take(&mut self.uploads));
         let mut open = state.streams();
         if !state.writes().is_blocked() {
             open.handed_over(state.movable().served(), begins);
@@ -135,6 +144,10 @@ impl ObservedFrames {
         {
             Phase::Busy
         } else {
+            if uploads && !state.closing().has_begun() {
+                // A task still reads the request's body after the response.
+                state.is_idle_since(turn_time());
+            }
             Phase::Idle
         }
     }
