@@ -145,7 +145,7 @@ struct State<B: OutgoingBody> {
 impl<B: OutgoingBody> Drop for State<B> {
     fn drop(&mut self) {
         self.idle.iter().for_each(|connection| connection.close());
-        self.shared.iter().for_each(|connection| connection.close());
+        self.shared.iter().for_each(|connection| connection.set_aside());
     }
 }
 
@@ -550,6 +550,14 @@ impl<B: OutgoingBody> http2::Owner<B> for Pool<B> {
         let has_room = state.silent < self.settings.max_connections.max(LEAST_SILENT);
         state.silent += usize::from(has_room);
         has_room
+    }
+
+    fn comes_last(&self, connection: &Http2<B>) {
+        let shared = &mut self.state.borrow_mut().shared;
+        if let Some(place) = shared.iter().position(|shared| ptr::eq(&**shared, connection)) {
+            let connection = shared.remove(place);
+            shared.push(connection);
+        }
     }
 
     fn silent_one_ended(&self) {

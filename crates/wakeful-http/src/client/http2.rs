@@ -44,11 +44,14 @@ pub(super) trait Owner<B: OutgoingBody> {
     /// Called when `connection` takes no more requests.
     fn is_over(self: Rc<Self>, connection: &Http2<B>);
 
-    /// May a silent connection be set aside, and count as silent until it ends?
+    /// May a silent connection be set aside, and count as silent until it ends or is heard again?
     fn counts_silent_one(&self) -> bool;
 
-    /// Called when a connection has ended that counted as silent.
+    /// Called when a connection has ended, or was heard, that counted as silent.
     fn silent_one_ended(&self);
+
+    /// Gives requests to `connection` only if no other one has room.
+    fn comes_last(&self, connection: &Http2<B>);
 }
 
 pub(super) struct Http2<B: OutgoingBody> {
@@ -68,8 +71,8 @@ pub(super) struct Http2<B: OutgoingBody> {
     observed: Rc<Observed>,
     /// Whether the pool has forgotten the connection.
     is_aside: Cell<bool>,
-    /// Whether the pool counts the connection as silent.
-    is_silent: Cell<bool>,
+    /// Since when the pool counts the connection as silent.
+    silent_since: Cell<Option<Instant>>,
 }
 
 /// A connection is silent when nothing was received for this long while a request waited for it.
@@ -116,7 +119,7 @@ impl<B: OutgoingBody> Http2<B> {
             idle_since: Cell::new(now()),
             observed,
             is_aside: Cell::new(false),
-            is_silent: Cell::new(false),
+            silent_since: Cell::new(None),
         });
         wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
         Ok(this)
@@ -165,12 +168,29 @@ impl<B: OutgoingBody> Http2<B> {
     }
 
     fn close_if_over(&self) {
-        if self.is_aside.get() && self.streams.get() == 0 {
+        // As long as h2 holds a piece, the connection's task must stay, to end that.
+        let open = self.streams.get() + self.unwritten.streams();
+        if self.is_aside.get() && open == 0 {
             self.close();
         }
     }
 
-    pub(super) fn close(&self) {
+    /// Gives its place among the silent connections back, if it was `heard` since.
+    fn is_heard(&self, heard: Option<Instant>) {
+        if self.silent_since.get().is_some_and(|since| heard.is_some_and(|heard| heard > since)) {
+            self.is_silent_no_more();
+        }
+    }
+
+    fn is_silent_no_more(&self) {
+        if self.silent_since.take().is_some()
+            && let Some(owner) = self.owner.upgrade()
+        {
+            owner.silent_one_ended();
+        }
+    }
+
+    fn close(&self) {
         *self.sender.borrow_mut() = None;
     }
 
@@ -207,8 +227,11 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         if silence < SILENCE || self.is_aside.get() {
             return;
         }
-        if self.owner.upgrade().is_none_or(|owner| owner.counts_silent_one()) {
-            self.is_silent.set(true);
+        let Some(owner) = self.owner.upgrade() else { return self.leave_pool() };
+        if !owner.counts_silent_one() {
+            owner.comes_last(self);
+        } else {
+            self.silent_since.set(Some(now()));
             self.leave_pool();
             foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
         }
@@ -263,7 +286,11 @@ async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, idle_
         if ended.is_ready() {
             return Poll::Ready(());
         }
+        this.is_heard(observed.heard());
         let has_written_one = this.unwritten.has_written_one(cx);
+        if has_written_one {
+            this.close_if_over();
+        }
         let gets_old = this.is_new.get()
             && (observed.reads() > 0 || settings_are_late.as_mut().poll(cx).is_ready());
         if gets_old {
@@ -298,10 +325,6 @@ struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
 impl<B: OutgoingBody> Drop for Ending<B> {
     fn drop(&mut self) {
         self.0.leave_pool();
-        if self.0.is_silent.get()
-            && let Some(owner) = self.0.owner.upgrade()
-        {
-            owner.silent_one_ended();
-        }
+        self.0.is_silent_no_more();
     }
 }

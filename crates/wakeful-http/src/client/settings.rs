@@ -117,9 +117,9 @@ impl ClientBuilder {
     }
 
     /// Sets how many connections to a host may be open at a time. An HTTP/2 connection that accepts
-    /// no more requests, and only finishes its current ones, does not count. Of those whose server
-    /// was silent for at least a second while a request was cancelled, there are at most as many,
-    /// or 16 if that is more.
+    /// no more requests, and only finishes its current ones, does not count. There are at most as
+    /// many, or 16 if that is more, that take no more requests because their server was silent for
+    /// at least a second when a request was cancelled, and is still silent.
     ///
     /// A request over HTTP/1.1 that was begun and is not polled any more (another branch of a
     /// `select!` runs, for example) keeps its connection. If all connections are kept so, further
@@ -187,7 +187,8 @@ impl ClientBuilder {
     /// A small DATA frame needs more memory than its bytes. So for each unread frame of fewer than
     /// 256 bytes, the client counts the difference to 256 bytes. If the sum of these differences
     /// exceeds 256 MiB, or 128 times this size if that is more, the connection ends. By default
-    /// this happens after about 1,000,000 tiny messages that nobody reads.
+    /// this happens after about 1,000,000 tiny messages that nobody reads. It also ends if the
+    /// server has sent more than 100 empty frames that do not end their streams, in all.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self

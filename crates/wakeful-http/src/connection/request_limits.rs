@@ -98,6 +98,10 @@ impl Request {
         self.is_responding = true;
     }
 
+    pub(super) fn is_responding(&self) -> bool {
+        self.is_responding
+    }
+
     /// With HTTP/2: notes that the response's body was polled for more, and whether it had some. If
     /// so, it is polled again as soon as there is room.
     pub(crate) fn asked(&mut self, has_some: bool) {

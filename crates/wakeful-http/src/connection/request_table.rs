@@ -123,6 +123,11 @@ impl RequestTable {
         self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
     }
 
+    /// Returns whether the response of a request in flight has begun.
+    pub(super) fn is_responding(&self) -> bool {
+        self.requests.borrow().iter().any(|(_, request)| request.is_responding())
+    }
+
     /// Tells the supervising process, if there is one, that the running poll works on this request.
     #[inline]
     pub(crate) fn working_on(&self, key: Key) {

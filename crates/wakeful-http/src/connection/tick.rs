@@ -73,11 +73,12 @@ impl ConnectionState {
             return Some(Act::End(Refusal::SlowResponse));
         }
         if self.protocol() == Protocol::Http1
-            && !self.requests().is_in_flight()
+            && !self.requests().is_responding()
             && self.requests().is_last_late(limits.request_timeout, now, stopped)
             && self.writes().is_blocked()
         {
-            // All of the response is in hyper, and the client takes it too slowly.
+            // All of the response is in hyper, and the client takes it too slowly. Another request
+            // may have come meanwhile: hyper does not answer it before that.
             self.loop_state().refuse(Refusal::RequestTimeout);
             return Some(Act::End(Refusal::RequestTimeout));
         }

@@ -102,7 +102,10 @@ fn find(shared: &Shared, target: Target, headers: &HeaderMap) -> io::Result<Opti
         }
         name.extend_from_slice(INDEX);
     }
-    let file = root.file(&name)?;
+    let file = match root.file(&name) {
+        Err(Errno::ACCESS) if !is_directory && root.has_directory(&name) => return Ok(None),
+        file => file?,
+    };
     let metadata = file.metadata()?;
     if metadata.is_dir() && !is_directory {
         return Ok(None);

@@ -99,19 +99,27 @@ impl Opened {
     /// Opens a chain of names that [`resolve`](super::path::resolve) returned. The result may be a
     /// directory, or anything else.
     pub(super) fn file(&self, name: &[u8]) -> Result<File, Errno> {
-        let name = if name.is_empty() { b"." } else { name };
-        match self.way {
-            Way::Openat2 => self.beneath(name),
-            Way::EachName => self.each_name(name),
-            Way::Trusted => retry_on_intr(|| openat(&self.directory, name, FILE, Mode::empty())),
-        }
-        .map(File::from)
+        self.open(name, FILE).map(File::from)
     }
 
-    fn beneath(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+    /// Is this the name of a directory? It need not be readable.
+    pub(super) fn has_directory(&self, name: &[u8]) -> bool {
+        self.open(name, DIRECTORY).is_ok()
+    }
+
+    fn open(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let name = if name.is_empty() { b"." } else { name };
+        match self.way {
+            Way::Openat2 => self.beneath(name, flags),
+            Way::EachName => self.each_name(name, flags),
+            Way::Trusted => retry_on_intr(|| openat(&self.directory, name, flags, Mode::empty())),
+        }
+    }
+
+    fn beneath(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let mut races = 0;
         loop {
-            match openat2(&self.directory, name, FILE, Mode::empty(), BENEATH) {
+            match openat2(&self.directory, name, flags, Mode::empty(), BENEATH) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if races < RACES => races += 1,
                 result => return result,
@@ -119,12 +127,12 @@ impl Opened {
         }
     }
 
-    fn each_name(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+    fn each_name(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let mut parent: Option<OwnedFd> = None;
         let mut names = name.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
             let within = parent.as_ref().unwrap_or(&self.directory).as_fd();
-            let flags = if names.peek().is_some() { DIRECTORY } else { FILE } | OFlags::NOFOLLOW;
+            let flags = if names.peek().is_some() { DIRECTORY } else { flags } | OFlags::NOFOLLOW;
             parent = Some(retry_on_intr(|| openat(within, name, flags, Mode::empty()))?);
         }
         parent.ok_or(Errno::NOENT)

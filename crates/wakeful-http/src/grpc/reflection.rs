@@ -16,6 +16,9 @@ use prost_reflect::{DescriptorError, DescriptorPool, FileDescriptor};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_reflection::pb;
 
+/// How many bytes a question may have. It is a name, which an answer may repeat several times.
+const LONGEST_QUESTION: usize = 16 * 1024;
+
 /// The error of [`Reflection::of`]: the descriptors cannot be read, or are inconsistent.
 #[derive(Debug, thiserror::Error)]
 #[error("the file descriptor set {number} cannot be used: {source}")]
@@ -68,6 +71,7 @@ impl Reflection {
         impl pb::v1::server_reflection_server::ServerReflection + use<>,
     > {
         pb::v1::server_reflection_server::ServerReflectionServer::new(self.clone())
+            .max_decoding_message_size(LONGEST_QUESTION)
     }
 
     /// Returns the service `grpc.reflection.v1alpha.ServerReflection`, for older clients.
@@ -78,6 +82,7 @@ impl Reflection {
         impl pb::v1alpha::server_reflection_server::ServerReflection + use<>,
     > {
         pb::v1alpha::server_reflection_server::ServerReflectionServer::new(self.clone())
+            .max_decoding_message_size(LONGEST_QUESTION)
     }
 }
 

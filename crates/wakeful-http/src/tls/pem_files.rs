@@ -29,31 +29,19 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn load(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-        let chain = certificates(&self.certificate)?;
-        if let Some(reason) = self.not_now(&chain, provider)? {
-            return Err(unusable(&self.certificate, reason));
-        }
-        self.load_chain(chain, provider)
-    }
-
-    /// Returns why the certificate is not valid at this time, if it is not.
-    fn not_now(
-        &self,
-        chain: &[CertificateDer<'_>],
-        provider: &CryptoProvider,
-    ) -> Result<Option<&'static str>, TlsError> {
-        check_time(chain, provider).map_err(|reason| unusable(&self.certificate, reason))
-    }
-
-    /// Like [`load`](Self::load), but a certificate that is not valid at this time is only logged,
-    /// because the server has no other one.
-    pub(super) fn load_at_start(
+    /// Loads the pair. A certificate that is not valid at this time is an error, unless the server
+    /// `has_no_other`: then it is only logged.
+    pub(super) fn load(
         &self,
         provider: &CryptoProvider,
+        has_no_other: impl FnOnce(&CertificateDer<'_>) -> bool,
     ) -> Result<CertifiedKey, TlsError> {
         let chain = certificates(&self.certificate)?;
-        if let Some(reason) = self.not_now(&chain, provider)? {
+        let not_now = check_time(&chain, provider);
+        if let Some(reason) = not_now.map_err(|reason| unusable(&self.certificate, reason))? {
+            if !chain.first().is_some_and(has_no_other) {
+                return Err(unusable(&self.certificate, reason));
+            }
             let certificate = self.certificate.display();
             foreign_code::log!(warn, %certificate, "TLS: {reason}. Clients will refuse it: replace the file and reload");
         }

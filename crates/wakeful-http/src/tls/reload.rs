@@ -24,7 +24,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); or a
-    /// certificate has expired or is not valid yet. After an error, which is also logged, the
+    /// certificate has expired or is not valid yet, and is not the one in use. After an error, which is also logged, the
     /// server keeps its old certificates.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
@@ -35,8 +35,9 @@ impl ServerTls {
         let Shared { settings, current, source, counts } = &*self.0;
         let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
         source.looks = settings.looks();
-        match settings.load(Some(self.config().ticketer.clone())) {
-            Ok(config) => {
+        match settings.load(Some((self.config().ticketer.clone(), &source.leaves))) {
+            Ok((config, leaves)) => {
+                source.leaves = leaves;
                 *current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 source.may_pass = None;
                 // The lock is released first, because a subscriber may block, or itself reload.

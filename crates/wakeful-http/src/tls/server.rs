@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 
 use super::pem_files::{self, ByName, Pair};
@@ -37,6 +38,8 @@ pub(super) struct Shared {
 pub(super) struct Source {
     /// The files' metadata before they were last read.
     pub(super) looks: Vec<Look>,
+    /// The certificates in use, without those of their issuers, one for each pair.
+    pub(super) leaves: Vec<CertificateDer<'static>>,
     /// Why the files were unusable, if that may change while their metadata stay the same.
     pub(super) may_pass: Option<String>,
 }
@@ -159,7 +162,7 @@ impl ServerTlsBuilder {
     ///
     /// A certificate that has expired, or is not valid yet, is used nevertheless, with a warning in
     /// the log, because a server that does not start would be worse. [`reload`](ServerTls::reload)
-    /// refuses such a certificate.
+    /// refuses such a certificate, unless it is in use already.
     ///
     /// # Errors
     /// A file cannot be read, or contains no PEM of the right kind; a private key is encrypted, is
@@ -168,22 +171,23 @@ impl ServerTlsBuilder {
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();
-        let config = settings.load(None)?;
+        let (config, leaves) = settings.load(None)?;
         Ok(ServerTls(Arc::new(Shared {
             settings,
             current: RwLock::new(config),
-            source: Mutex::new(Source { looks, may_pass: None }),
+            source: Mutex::new(Source { looks, leaves, may_pass: None }),
             counts: Arc::default(),
         })))
     }
 }
 
 impl Settings {
-    /// `before`: what makes the present tickets. `None` at the start.
+    /// Returns the configuration, and its certificates without those of their issuers. `before`:
+    /// what makes the present tickets, and the certificates in use. `None` at the start.
     pub(super) fn load(
         &self,
-        before: Option<Arc<dyn ProducesTickets>>,
-    ) -> Result<Arc<ServerConfig>, TlsError> {
+        before: Option<(Arc<dyn ProducesTickets>, &[CertificateDer<'static>])>,
+    ) -> Result<(Arc<ServerConfig>, Vec<CertificateDer<'static>>), TlsError> {
         let settings = |error: &dyn fmt::Display| TlsError::Settings(error.to_string());
         if before.is_some() {
             // At the start a file may be a shell's pipe. Later, perhaps nobody writes into a pipe,
@@ -191,13 +195,16 @@ impl Settings {
             self.paths().try_for_each(|path| pem_files::check_not_pipe(path))?;
         }
         let provider = provider();
-        let keys: Result<Vec<_>, _> = {
-            let load = |pair: &Pair| match &before {
-                None => pair.load_at_start(&provider),
-                Some(_) => pair.load(&provider),
+        let (before, in_use) = before.unzip();
+        let load = |(number, pair): (usize, &Pair)| {
+            // Otherwise one name that is given up would keep all others from being renewed.
+            let is_in_use = |leaf: &CertificateDer<'_>| {
+                in_use.is_none_or(|in_use| in_use.get(number).is_some_and(|one| one == leaf))
             };
-            self.pairs.iter().map(|pair| load(pair).map(Arc::new)).collect()
+            pair.load(&provider, is_in_use).map(Arc::new)
         };
+        let keys: Vec<_> = self.pairs.iter().enumerate().map(load).collect::<Result<_, _>>()?;
+        let leaves = keys.iter().filter_map(|key| key.cert.first().cloned()).collect();
         let roots = self.clients.as_ref().map(|(_, ca)| pem_files::roots(ca)).transpose()?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.min_version.versions())
@@ -215,7 +222,7 @@ impl Settings {
             }
             _ => builder.with_no_client_auth(),
         };
-        let keys = ByName::new(&keys?)
+        let keys = ByName::new(&keys)
             .ok_or_else(|| TlsError::Settings("no certificate is given".to_owned()))?;
         let mut config = builder.with_cert_resolver(Arc::new(keys));
         config.alpn_protocols = Alpn::names(&self.protocols);
@@ -225,7 +232,7 @@ impl Settings {
             // rustls does not verify the client of a resumed session again, and each resumption
             // gives it another ticket: its certificate might have expired long ago.
             config.send_tls13_tickets = 0;
-            return Ok(Arc::new(config));
+            return Ok((Arc::new(config), leaves));
         }
         config.ticketer = match (before, &self.ticket_secret) {
             (Some(ticketer), _) => ticketer,
@@ -234,7 +241,7 @@ impl Settings {
                 rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?
             }
         };
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), leaves))
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {

@@ -20,9 +20,13 @@ use rustls::{Connection, HandshakeKind};
 use wakeful::task::unconstrained;
 
 use super::Alpn;
+use crate::read_ration::ReadRation;
 
 /// How much is read from a socket at once: about one record of the largest size.
 const ROOM: usize = 16 * 1024;
+/// How many bytes a peer may send without any data in them. rustls allows any number of new keys,
+/// if there are empty records among them, and each costs some microseconds.
+const MOST_WITHOUT_DATA: usize = 128 * 1024;
 
 thread_local! {
     /// Absent while it is in use. A connection through another TLS connection gets a separate
@@ -59,6 +63,10 @@ pub struct TlsStream<IO> {
     unfed: Vec<u8>,
     fed: usize,
     truncation: Truncation,
+    /// How many bytes have come since the last data.
+    without_data: usize,
+    /// Decrypted bytes count for hyper's rations, but not all bytes become such.
+    ration: ReadRation,
     /// How many encrypted bytes the socket has taken.
     sent: u64,
     /// A writer waits for the socket. Then a reader must not wait, because a socket wakes only one
@@ -76,9 +84,18 @@ impl<IO> TlsStream<IO> {
         unfed: Vec<u8>,
         truncation: Truncation,
     ) -> Self {
-        let session = Box::new(session.into());
-        let (writer_waits, said_goodbye) = (false, false);
-        Self { io, session, unfed, fed: 0, truncation, sent: 0, writer_waits, said_goodbye }
+        Self {
+            io,
+            session: Box::new(session.into()),
+            unfed,
+            fed: 0,
+            truncation,
+            without_data: 0,
+            ration: ReadRation::default(),
+            sent: 0,
+            writer_waits: false,
+            said_goodbye: false,
+        }
     }
 
     /// Returns the protocol that both sides agreed on (ALPN), or `None` if the client named none.
@@ -201,7 +218,8 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
             let _ = self.poll_send(cx);
         }
         let mut buf = ReadBuf::new(room);
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf.unfilled()))?;
+        let Self { io, ration, .. } = self;
+        ready!(ration.poll_read(cx, buf.unfilled(), |cx, buf| Pin::new(io).poll_read(cx, buf)))?;
         let received = buf.filled();
         if received.is_empty() {
             self.session.read_tls(&mut io::empty())?;
@@ -262,10 +280,15 @@ impl<IO: Read + Write + Unpin> Read for TlsStream<IO> {
                     let count = plain.len().min(buf.remaining());
                     buf.put_slice(&plain[..count]);
                     reader.consume(count);
+                    this.without_data = 0;
                 }
                 Err(_) if buf.remaining() < room => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(this.poll_receive(cx))?;
+                    this.without_data += ready!(this.poll_receive(cx))?;
+                    if this.without_data > MOST_WITHOUT_DATA {
+                        let text = "the peer sends TLS records without data";
+                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return match this.truncation {

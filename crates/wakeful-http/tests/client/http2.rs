@@ -773,6 +773,13 @@ fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
             assert_eq!(text(host.send(sent()).await).await, "");
             assert_eq!(text(host.send(empty()).await).await, "connection 4");
             until(|| are_closed.get() & 1 << 3 != 0).await;
+
+            // Also if the pool is gone by then.
+            let client = Client::builder().idle_timeout(idle).build::<Body>();
+            let host = client.host(&target);
+            assert_eq!(text(host.send(sent()).await).await, "");
+            drop((host, client));
+            until(|| are_closed.get() & 1 << 5 != 0).await;
         });
     }
 }

@@ -106,6 +106,10 @@ fn a_directory_is_its_index_and_has_a_slash_at_its_end() {
     assert_eq!(site.get("/no%20index/a:b").header("location"), Some("./a:b/"));
     assert_eq!(site.get("/no%20index/").status(), 404);
     assert_eq!(site.get("/text.txt/").status(), 404);
+    // It may be searched, and not read. (Root may read it all the same.)
+    let locked = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    fs::set_permissions(site.root().join("no index"), locked).unwrap();
+    assert_eq!(site.get("/no%20index").header("location"), Some("./no%20index/"));
     fs::create_dir_all(site.root().join("odd/index.html")).unwrap();
     assert_eq!(site.get("/odd/").status(), 404);
 }

@@ -7,6 +7,7 @@ mod common;
 mod client_certificates;
 mod connections;
 mod draining;
+mod flood;
 mod handshakes;
 mod material;
 mod raw;

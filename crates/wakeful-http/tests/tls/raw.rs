@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
@@ -31,12 +32,20 @@ pub(crate) fn with(
     versions: &[&'static SupportedProtocolVersion],
     identity: Option<&Issued>,
 ) -> ClientConfig {
+    with_provider(rustls::crypto::ring::default_provider(), ca, versions, identity)
+}
+
+pub(crate) fn with_provider(
+    provider: CryptoProvider,
+    ca: &Path,
+    versions: &[&'static SupportedProtocolVersion],
+    identity: Option<&Issued>,
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
         roots.add(certificate.unwrap()).unwrap();
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots);

@@ -96,6 +96,30 @@ fn files_that_are_no_use_leave_the_old_certificate_and_say_why() {
     tls.reload().unwrap();
 }
 
+/// As where one of several names was given up.
+#[test]
+fn a_certificate_that_has_expired_in_use_keeps_no_other_one_from_its_renewal() {
+    let site = Site::new();
+    let expired = site
+        .authority
+        .issue_with("elsewhere", |params| params.not_after = date_time_ymd(2020, 1, 1));
+    let certificate = site.directory.write("elsewhere.pem", &expired.certificate);
+    let key = site.directory.write("elsewhere.key", &expired.key);
+    let tls = site.builder().certificate(certificate, key).build().unwrap();
+    let running = server().tls(tls.clone()).start(router()).unwrap();
+    let renewed = site.authority.issue("localhost");
+    site.serve(&renewed);
+    tls.reload().unwrap();
+    let mut client = connect(addr(&running), config(&site.ca()));
+    ask(&mut client);
+    assert_eq!(crate::raw::certificate(&client), renewed.der);
+    // Another one that has expired is still refused.
+    let other = dated(&site, |params| params.not_after = date_time_ymd(2021, 1, 1));
+    site.directory.write("elsewhere.pem", &other.certificate);
+    site.directory.write("elsewhere.key", &other.key);
+    tls.reload().unwrap_err();
+}
+
 #[test]
 fn a_server_does_not_begin_with_files_that_are_no_use() {
     let site = Site::new();
