@@ -87,6 +87,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
                 Err(io::ErrorKind::UnexpectedEof.into())
             };
         }
+        let in_drain = draining.is_started();
         let refused = loop {
             match input.next() {
                 Ok(Some(words)) => match session.command(words, &mut stream).await? {
@@ -112,7 +113,9 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return session.refuse(stream, &text, io::ErrorKind::InvalidData).await;
         }
         session.answers.write(&mut stream).await?;
-        if draining.is_started() && input.is_empty() {
+        // A client that never pauses always leaves a part of its next command.
+        let is_last = in_drain && input.has_given_any();
+        if is_last || draining.is_started() && input.is_empty() {
             drop((input, session));
             return Box::pin(end_when_sent(stream.into_inner(), LONGEST)).await;
         }

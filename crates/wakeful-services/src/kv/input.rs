@@ -48,6 +48,12 @@ impl Input {
         self.start == self.end
     }
 
+    /// Has it given any command since [`make_room`](Self::make_room)?
+    #[inline]
+    pub(super) fn has_given_any(&self) -> bool {
+        self.start > 0
+    }
+
     /// Reads once, after [`make_room`](Self::make_room). 0: the peer has ended, or `told` was ready
     /// and nothing else was. `told` is given between two commands.
     ///
