@@ -23,6 +23,8 @@
 //!   is no room for an answer, the client gets an error instead. Buffers of up to 16 KiB are not
 //!   counted. So a connection may use, without being counted, 16 KiB for its command, 64 KiB for
 //!   its answers, and 48 KiB for each other loop.
+//! * Memory is counted as free when a key is removed. A thread frees it a little later if it is much
+//!   (DEL and FLUSHALL of more than 4 MiB).
 //! * Keys do not expire, and nothing is written to disk.
 
 mod admin;

@@ -79,6 +79,7 @@ impl Batch {
             self.at += asked.key + asked.value;
             self.done += 1;
         }
+        shard.free_removed();
     }
 
     /// Replaces a batch that was lost: `count` answers that are all this error.
