@@ -22,9 +22,10 @@
 //!   together. If there is no room for a command, its connection is closed with an error. If there
 //!   is no room for an answer, the client gets an error instead. Buffers of up to 16 KiB are not
 //!   counted. So a connection may use, without being counted, 16 KiB for its command, 64 KiB for
-//!   its answers, and 48 KiB for each other loop.
-//! * Memory is counted as free when a key is removed. A thread frees it a little later if it is much
-//!   (DEL and FLUSHALL of more than 4 MiB).
+//!   its answers, and 96 KiB for each other loop. While it is idle, those are 16 KiB, and 1 KiB for
+//!   each loop, for all other loops together.
+//! * Memory is counted as free when a key is removed. If it is more than 4 MiB (DEL and FLUSHALL),
+//!   a thread frees it a little later.
 //! * Keys do not expire, and nothing is written to disk.
 
 mod admin;

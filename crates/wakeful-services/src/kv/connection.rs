@@ -71,7 +71,8 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
         let told = input.is_empty().then_some(idle_in_drain.as_mut());
-        if input.read_from(&mut stream, told, idle_timeout).await? == 0 {
+        let read = input.read_from(&mut stream, told, idle_timeout);
+        if session.shrink_if_pending(read).await? == 0 {
             return if input.is_empty() {
                 if draining.is_started() {
                     drop((input, session));
@@ -165,6 +166,20 @@ impl Session {
         drop(self);
         Box::pin(end(stream.into_inner(), most)).await?;
         Err(io::Error::new(kind, text.to_owned()))
+    }
+
+    /// Completes with `read`. If it has to wait, gives back memory meanwhile.
+    #[inline]
+    async fn shrink_if_pending<T>(&mut self, read: impl Future<Output = T>) -> T {
+        let mut read = std::pin::pin!(read);
+        std::future::poll_fn(|cx| {
+            let polled = read.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.answers.shrink();
+            }
+            polled
+        })
+        .await
     }
 
     /// Executes one command. `Break`: it was the last one.

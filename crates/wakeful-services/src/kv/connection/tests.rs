@@ -4,6 +4,7 @@ use std::sync::Arc;
 use wakeful::net::UnixStream;
 
 use super::*;
+use crate::buffers::FREE;
 use crate::kv::resp::{Limits, Parser};
 use crate::kv::service::Service;
 
@@ -81,5 +82,37 @@ fn removed_values_are_freed_at_the_end_of_a_read() {
         assert!(session.local.shard.borrow().has_removed());
         session.end_read();
         assert!(!session.local.shard.borrow().has_removed());
+    });
+}
+
+#[test]
+fn memory_for_other_loops_is_given_back_when_the_client_sends_nothing_more() {
+    wakeful::block_on(async {
+        let (mut session, mut stream, theirs) = session(2);
+        let reader = wakeful::spawn(async move {
+            let (mut theirs, mut answers) = (Stream::from(theirs), vec![0; 64 * 1024]);
+            while let Ok(1..) = theirs.read(&mut answers).await {}
+        });
+        let ask = async |session: &mut Session, stream: &mut PatientStream, count: usize| {
+            for number in 0..count {
+                session.answers.one(Operation::Get, &number.to_le_bytes(), &[]);
+            }
+            session.answers.write(stream).await.unwrap();
+            session.answers.kept()
+        };
+        let wait = async |session: &mut Session| {
+            session.shrink_if_pending(yield_now()).await;
+            session.answers.kept()
+        };
+        let few = ask(&mut session, &mut stream, 20).await;
+        assert!(few > 0);
+        assert_eq!(wait(&mut session).await, few, "few take no allocation each time");
+        let many = ask(&mut session, &mut stream, 1000).await;
+        assert!(many > 2 * FREE);
+        session.shrink_if_pending(async {}).await;
+        assert_eq!(session.answers.kept(), many, "more has come already");
+        assert_eq!(wait(&mut session).await, 0);
+        assert_eq!(ask(&mut session, &mut stream, 20).await, few, "it can be used again");
+        drop(reader);
     });
 }
