@@ -35,6 +35,7 @@ mod command;
 mod connection;
 mod input;
 mod options;
+mod places;
 mod refusals;
 mod reply;
 mod resp;
@@ -48,6 +49,7 @@ use std::thread;
 
 use wakeful::accept::{Serving, SharedListener};
 
+use self::places::Places;
 use self::service::{Local, Running, Service};
 use crate::ServeOptions;
 use crate::connections::{linger, log};
@@ -70,7 +72,8 @@ pub fn start(
         None => thread::available_parallelism()?.get(),
         Some(loops) => loops.max(1),
     };
-    let service = Arc::new(Service::new(loops, kv, linger(options)));
+    let places = Places::within_descriptors(&kv, loops);
+    let service = Arc::new(Service::new(loops, kv, places, linger(options)));
     let joining = service.clone();
     // Every loop owns keys, and gets commands for them wherever the connections are, so all loops
     // are active.

@@ -116,12 +116,20 @@ impl Answers {
         self.out.len()
     }
 
+    /// Counts the memory for an answer of at most `length` bytes. `false`: there is no room for it,
+    /// so the answer is an error.
+    pub(super) fn has_room(&mut self, length: usize) -> bool {
+        let length = self.out.len() + length;
+        let has_room = self.charge.cover(self.local.service.meters.buffers(), length);
+        if !has_room {
+            self.error(&Refused::NoRoomToAnswer.to_string());
+        }
+        has_room
+    }
+
     /// Answers with a text.
     pub(super) fn text(&mut self, text: &[u8]) {
-        let length = self.out.len() + text.len();
-        if !self.charge.cover(self.local.service.meters.buffers(), length) {
-            self.error(&Refused::NoRoomToAnswer.to_string());
-        } else if !reply::try_bulk(&mut self.out, text) {
+        if self.has_room(text.len()) && !reply::try_bulk(&mut self.out, text) {
             self.error(&Refused::NoMemory.to_string());
         }
     }

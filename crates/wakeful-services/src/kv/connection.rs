@@ -247,7 +247,11 @@ impl Session {
             Command::Client(words) => self.client.answer(words, self.answers.out()),
             Command::Select(database) => admin::select(database, self.answers.out()),
             Command::Hello(words) => self.client.hello(words, self.answers.out()),
-            Command::Commands(words) => admin::commands(words, self.answers.out()),
+            Command::Commands(words) => {
+                if self.answers.has_room(admin::longest_commands(words)) {
+                    admin::commands(words, self.answers.out());
+                }
+            }
             Command::Config(words) => {
                 admin::config(&self.local.service, words, self.answers.out());
             }

@@ -152,6 +152,24 @@ fn answers_that_are_written_in_parts_for_lack_of_memory_are_no_refusals() {
 }
 
 #[test]
+fn a_long_description_of_commands_is_counted() {
+    let command = format!("COMMAND DOCS{}", " flushall".repeat(1023));
+    each(KvOptions::new().max_memory_clients(64 * 1024), |service| {
+        let mut client = service.connect();
+        let refused = error("OOM answer not allowed when client buffers > 'maxmemory-clients'.");
+        assert_eq!(client.ask(&command), refused);
+        assert_eq!(info(&mut client, "wakeful_client_memory_refusals"), 1);
+        assert!(matches!(client.ask("COMMAND DOCS"), Answer::Array(Some(_))));
+    });
+    each(KvOptions::new().max_memory_clients(MIB), |service| {
+        let mut client = service.connect();
+        let Answer::Array(Some(docs)) = client.ask(&command) else { panic!("an array") };
+        assert_eq!(docs.len(), 2 * 1023);
+        wait_for(&mut client, "mem_clients_normal", 0);
+    });
+}
+
+#[test]
 fn connections_beyond_the_limit_are_told_and_closed() {
     let options = KvOptions::new().max_connections(2);
     each(options, |service| {

@@ -5,6 +5,7 @@ use wakeful::net::UnixStream;
 
 use super::*;
 use crate::buffers::FREE;
+use crate::kv::places::Places;
 use crate::kv::resp::{Limits, Parser};
 use crate::kv::service::Service;
 
@@ -12,7 +13,9 @@ const LIMITS: Limits = Limits { word: 1 << 20, command: 1 << 20 };
 
 /// A session on the first of a number of loops. The others do not run, so they answer nothing.
 fn session(loops: usize) -> (Session, PatientStream, UnixStream) {
-    let service = Arc::new(Service::new(loops, KvOptions::new(), Duration::ZERO));
+    let options = KvOptions::new();
+    let places = Places::within_descriptors(&options, loops);
+    let service = Arc::new(Service::new(loops, options, places, Duration::ZERO));
     let (ours, theirs) = UnixStream::pair().unwrap();
     (Session::new(Local::join(&service)), PatientStream::new(ours.into(), None), theirs)
 }
