@@ -46,8 +46,8 @@ pub(super) struct KvArguments {
     #[arg(long, help_heading = "Limits", alias = "proto-max-bulk-len", value_name = "SIZE", value_parser = max_value)]
     max_value: Option<usize>,
 
-    /// The longest command, 1MiB to 1GiB, and at least 1KiB more than --max-value: the largest query
-    /// buffer of a connection, which closes beyond it [default: 1MiB more than --max-value]
+    /// The longest command, 1MiB to 1GiB, and at least 1KiB more than --max-value: the largest
+    /// query buffer of a connection, which closes beyond it [default: 1MiB more than --max-value]
     #[arg(long, help_heading = "Limits", value_name = "SIZE", value_parser = query_buffer)]
     client_query_buffer_limit: Option<usize>,
 
@@ -58,9 +58,9 @@ pub(super) struct KvArguments {
     #[arg(long, help_heading = "Limits", alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
     max_memory_clients: Option<usize>,
 
-    /// The most open connections; further ones are closed with an error. If the limit of descriptors
-    /// (`ulimit -Hn`) allows less, that many. 0: as many as it allows; further ones wait. Redis:
-    /// maxclients [default: 10000]
+    /// The most open connections; further ones are closed with an error. If the limit of
+    /// descriptors (`ulimit -Hn`) allows fewer, that many. 0: as many as it allows; further ones
+    /// wait. Redis: maxclients [default: 10000]
     #[arg(long, help_heading = "Limits", alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 

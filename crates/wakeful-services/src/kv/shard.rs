@@ -257,8 +257,8 @@ impl Shard {
         Ok(number)
     }
 
-    /// Removes a key. Returns whether it was there. [`free_removed`](Self::free_removed) is to be
-    /// called after all keys of a command, before other tasks run.
+    /// Removes a key. Returns whether it was there. Its memory stays allocated until
+    /// [`free_removed`](Self::free_removed) is called.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         let table = &mut self.tables[key.table()];
         let Ok(place) = table.find_entry(key.hash, |entry| entry.is(key)) else {
