@@ -22,7 +22,7 @@ const WEBSOCKET: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websoc
 struct Server {
     child: Child,
     addr: String,
-    /// What it says later.
+    /// What it says.
     said: JoinHandle<Vec<String>>,
 }
 
@@ -34,12 +34,17 @@ impl Server {
         command.args(arguments).args(["--listen", "127.0.0.1:0", "--loops", "2", "--idle", "park"]);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let said = lines.by_ref().find_map(|line| {
-            Some(line.unwrap().split("listening on ").nth(1)?.split(',').next()?.to_owned())
+        let mut said = Vec::new();
+        let addr = lines.by_ref().find_map(|line| {
+            said.push(line.unwrap());
+            Some(said.last()?.split("listening on ").nth(1)?.split(',').next()?.to_owned())
         });
         // What it says later must find a reader.
-        let later = thread::spawn(move || lines.map_while(Result::ok).collect());
-        Self { child, addr: said.expect("it says where it listens"), said: later }
+        let said = thread::spawn(move || {
+            said.extend(lines.map_while(Result::ok));
+            said
+        });
+        Self { child, addr: addr.expect("it says where it listens"), said }
     }
 
     fn connect(&self) -> TcpStream {
@@ -290,4 +295,39 @@ fn connections_that_no_descriptor_was_left_for_are_counted_at_the_end() {
         assert!(said.contains("connections still open aborted=20"), "{said}");
         assert!(said.contains("all connections of the backlog"), "{said}");
     }
+}
+
+/// Redis clients expect an error, and do not wait.
+#[test]
+fn clients_of_kv_for_which_there_is_no_descriptor_are_told() {
+    const REFUSED: &str = "-ERR max number of clients reached\r\n";
+    let server = Server::start("ulimit -n 128;", &["kv"]);
+    let mut first = server.connect();
+    let mut info = |name: &str| {
+        first.write_all(b"INFO\r\n").unwrap();
+        let mut lines = BufReader::new(first.try_clone().unwrap()).lines().map(Result::unwrap);
+        let text: Vec<_> = lines.by_ref().take_while(|line| line != "# Keyspace").collect();
+        assert_eq!(lines.next().as_deref(), Some(""));
+        let number = text.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        number.unwrap_or_else(|| panic!("{name}: {text:?}")).parse::<usize>().unwrap()
+    };
+    let most = info("maxclients");
+    assert!((64..128).contains(&most), "{most}");
+    let mut served: Vec<_> = (1..most).map(|_| server.connect()).collect();
+    for client in &mut served {
+        client.write_all(b"PING\r\n").unwrap();
+        let mut answer = [0; 7];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+PONG\r\n");
+    }
+    for number in 1..=20 {
+        let mut answer = String::new();
+        server.connect().read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, REFUSED);
+        assert_eq!(info("rejected_connections"), number);
+    }
+    drop((first, served));
+    server.terminate();
+    let said = server.said();
+    assert!(said.contains("fewer connections than wanted"), "{said}");
 }

@@ -503,6 +503,11 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         (&["kv", "--max-memory", "-1"], "--max-memory"),
         (&["kv", "--client-query-buffer-limit", "1KiB"], "at least 1MiB and at most 1GiB"),
         (&["kv", "--client-query-buffer-limit", "8MiB"], "less than --max-value"),
+        (&["kv", "--client-query-buffer-limit", "16MiB"], "less than --max-value"),
+        (
+            &["kv", "--max-value", "2MiB", "--client-query-buffer-limit", "2098175"],
+            "less than --max-value",
+        ),
         (&["kv", "--stall-timeout", "-1"], "a number of seconds"),
         (
             &["echo", "--backend", "127.0.0.1:1", "--idle-timeout", "1"],

@@ -39,11 +39,7 @@ impl Budget {
 
     fn take(&self, bytes: usize) -> bool {
         let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
-        let fits = self.used.fetch_update(Relaxed, Relaxed, more).is_ok();
-        if !fits {
-            self.refused.fetch_add(1, Relaxed);
-        }
-        fits
+        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 }
 
@@ -61,7 +57,20 @@ impl Charge {
     #[inline]
     #[must_use]
     pub(crate) fn cover(&mut self, budget: &Arc<Budget>, size: usize) -> bool {
+        self.try_cover(budget, size) || Self::refuse(budget)
+    }
+
+    /// The same for a buffer that may as well stay small: `false` counts as no refusal.
+    #[inline]
+    #[must_use]
+    pub(crate) fn try_cover(&mut self, budget: &Arc<Budget>, size: usize) -> bool {
         size <= FREE || size <= self.bytes || self.grow(budget, size)
+    }
+
+    #[cold]
+    fn refuse(budget: &Budget) -> bool {
+        budget.refused.fetch_add(1, Relaxed);
+        false
     }
 
     #[cold]
@@ -111,6 +120,9 @@ mod tests {
         assert_eq!(budget.used(), 6 * FREE, "it is as large as it was");
         assert!(!other.cover(&budget, 5 * FREE));
         assert_eq!(budget.used(), 6 * FREE, "what was refused is not counted");
+        assert_eq!(budget.refused(), 1);
+        assert!(!other.try_cover(&budget, 5 * FREE));
+        assert_eq!((budget.used(), budget.refused()), (6 * FREE, 1), "nothing was refused");
         assert!(other.cover(&budget, 4 * FREE));
         one.shrink_to(3 * FREE);
         assert_eq!(budget.used(), 7 * FREE);

@@ -197,6 +197,7 @@ async fn serve(
             return frames.end();
         }
         frames.add(count);
+        let in_drain = draining.is_started();
         let complete = match frames.complete() {
             Ok(complete) => complete,
             Err(error) => break Err(error),
@@ -206,7 +207,8 @@ async fn serve(
             if let Err(error) = frames.consume(complete) {
                 break Err(error);
             }
-            if draining.is_started() && frames.is_empty() {
+            // A client that never pauses always leaves a part of its next frame.
+            if in_drain || draining.is_started() && frames.is_empty() {
                 break Ok(());
             }
             if moving.is_wanted() {

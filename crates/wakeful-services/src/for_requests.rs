@@ -10,7 +10,7 @@ use wakeful::accept::Descriptors;
 use crate::ServeOptions;
 
 /// How many descriptors each loop opens when it starts, and later.
-const OF_A_LOOP: usize = 4;
+pub(crate) const OF_A_LOOP: usize = 4;
 
 /// If the user allows more connections than there are descriptors for, all else may use one part in
 /// this many of those that are free, as in [`Descriptors::beside_connections`].

@@ -22,7 +22,10 @@
 //!   together. If there is no room for a command, its connection is closed with an error. If there
 //!   is no room for an answer, the client gets an error instead. Buffers of up to 16 KiB are not
 //!   counted. So a connection may use, without being counted, 16 KiB for its command, 64 KiB for
-//!   its answers, and 48 KiB for each other loop.
+//!   its answers, and 96 KiB for each other loop. While it is idle, those are 16 KiB, and 1 KiB for
+//!   each loop, for all other loops together.
+//! * Memory is counted as free when a key is removed. If it is more than 4 MiB (DEL and FLUSHALL),
+//!   a thread frees it a little later.
 //! * Keys do not expire, and nothing is written to disk.
 
 mod admin;
@@ -32,6 +35,7 @@ mod command;
 mod connection;
 mod input;
 mod options;
+mod places;
 mod refusals;
 mod reply;
 mod resp;
@@ -45,6 +49,7 @@ use std::thread;
 
 use wakeful::accept::{Serving, SharedListener};
 
+use self::places::Places;
 use self::service::{Local, Running, Service};
 use crate::ServeOptions;
 use crate::connections::{linger, log};
@@ -67,7 +72,8 @@ pub fn start(
         None => thread::available_parallelism()?.get(),
         Some(loops) => loops.max(1),
     };
-    let service = Arc::new(Service::new(loops, kv, linger(options)));
+    let places = Places::within_descriptors(&kv, loops);
+    let service = Arc::new(Service::new(loops, kv, places, linger(options)));
     let joining = service.clone();
     // Every loop owns keys, and gets commands for them wherever the connections are, so all loops
     // are active.

@@ -1,15 +1,15 @@
 //! A request that is on its way as a drain begins is answered, and the connection closes behind its
-//! answer: `kv`, `echo` and its frontend.
+//! answer, also if the client never pauses: `kv`, `echo` and its frontend.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::thread;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use wakeful::IdlePolicy;
 use wakeful::accept::{Serving, SharedListener};
 use wakeful::net::ListenAddr;
+use wakeful::{IdlePolicy, ShutdownError};
 use wakeful_services::ServeOptions;
 use wakeful_services::echo::{self, EchoOptions};
 use wakeful_services::kv::{self, KvOptions};
@@ -26,6 +26,20 @@ fn options() -> ServeOptions {
     ServeOptions::new().loops(1).concentrate(None).moves(None).idle(IdlePolicy::Park).grace(GUARD)
 }
 
+/// Begins to drain a server that has at least one connection. Returns when its loop has told its
+/// connections.
+fn begin_drain(serving: Serving, socket: &Path) -> JoinHandle<Result<usize, ShutdownError>> {
+    let handle = serving.handles()[0].clone();
+    let draining = thread::spawn(move || serving.shutdown(GUARD));
+    // That is the first thing it does.
+    while socket.exists() {
+        thread::yield_now();
+    }
+    // Refused once the loop has ended, without that connection.
+    (0..TURNS).take_while(|_| handle.post_and_wait(|| ()).is_ok()).for_each(drop);
+    draining
+}
+
 /// Drains a server while it has a connection, and asks on that one when it has been told. `None`:
 /// too late.
 fn ask_in_a_drain(serving: Serving, socket: &Path, ask: &[u8]) -> Option<Vec<u8>> {
@@ -34,15 +48,8 @@ fn ask_in_a_drain(serving: Serving, socket: &Path, ask: &[u8]) -> Option<Vec<u8>
     stream.write_all(ask).unwrap();
     let mut before = vec![0; 7];
     stream.read_exact(&mut before).unwrap();
-    let handle = serving.handles()[0].clone();
     let began = Instant::now();
-    let draining = thread::spawn(move || serving.shutdown(GUARD));
-    // That is the first thing it does.
-    while socket.exists() {
-        thread::yield_now();
-    }
-    // Refused once the loop has ended, without that connection.
-    (0..TURNS).take_while(|_| handle.post_and_wait(|| ()).is_ok()).for_each(drop);
+    let draining = begin_drain(serving, socket);
     let written = stream.write_all(ask);
     let in_time = began.elapsed() < IN_TIME;
     let mut answer = Vec::new();
@@ -59,9 +66,48 @@ fn ask_in_a_drain(serving: Serving, socket: &Path, ask: &[u8]) -> Option<Vec<u8>
     }
 }
 
+fn socket(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()))
+}
+
+/// A client that always has a part of its next request under way gets one answer in a drain, and
+/// then the end.
+fn is_closed_before_a_part(
+    name: &str,
+    start: impl Fn(SharedListener) -> Serving,
+    ask: &[u8],
+    answer: &[u8],
+) {
+    let socket = socket(name);
+    let serving = start(SharedListener::bind(&ListenAddr::Unix(socket.clone())).unwrap());
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    let (part, rest) = ask.split_at(1);
+    stream.write_all(part).unwrap();
+    let rest_and_part = [rest, part].concat();
+    let mut came = [0; 7];
+    for _ in 0..10 {
+        stream.write_all(&rest_and_part).unwrap();
+        stream.read_exact(&mut came).unwrap();
+        assert_eq!(came, answer);
+    }
+    let draining = begin_drain(serving, &socket);
+    stream.write_all(&rest_and_part).unwrap();
+    stream.read_exact(&mut came).unwrap();
+    assert_eq!(came, answer);
+    // The server may have closed already.
+    let _ = stream.write_all(&rest_and_part);
+    match stream.read(&mut came) {
+        Ok(count) => assert_eq!(count, 0, "there is a second answer"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    drop(stream);
+    assert_eq!(draining.join().unwrap().unwrap(), 0);
+}
+
 /// Answers of `ask` have 7 bytes.
 fn is_answered(name: &str, start: impl Fn(SharedListener) -> Serving, ask: &[u8], answer: &[u8]) {
-    let socket = std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()));
+    let socket = socket(name);
     for _ in 0..TRIES {
         let serving = start(SharedListener::bind(&ListenAddr::Unix(socket.clone())).unwrap());
         if let Some(came) = ask_in_a_drain(serving, &socket, ask) {
@@ -95,4 +141,27 @@ fn a_frame_to_a_backend_on_its_way_as_the_frontend_s_drain_begins_is_answered() 
         echo::start_frontend(&options(), EchoOptions::default(), vec![listener], &addr).unwrap()
     };
     is_answered("echo-frontend", start, FRAME, FRAME);
+}
+
+#[test]
+fn a_client_of_kv_that_never_pauses_is_closed_in_a_drain() {
+    let start = |listener| kv::start(&options(), KvOptions::default(), vec![listener]).unwrap();
+    is_closed_before_a_part("kv-part", start, b"PING\r\n", b"+PONG\r\n");
+}
+
+#[test]
+fn a_client_of_echo_that_never_pauses_is_closed_in_a_drain() {
+    let start = |listener| echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
+    is_closed_before_a_part("echo-part", start, FRAME, FRAME);
+}
+
+#[test]
+fn a_client_of_a_frontend_that_never_pauses_is_closed_in_a_drain() {
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let backend = echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
+    let addr = backend.local_addrs()[0].clone();
+    let start = |listener| {
+        echo::start_frontend(&options(), EchoOptions::default(), vec![listener], &addr).unwrap()
+    };
+    is_closed_before_a_part("frontend-part", start, FRAME, FRAME);
 }

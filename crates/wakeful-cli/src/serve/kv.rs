@@ -15,6 +15,8 @@ use crate::numbers::count;
 
 /// The words of a command are values too.
 const SMALLEST_MAX_VALUE: usize = 64;
+/// A command has a key, and the lengths of its words, beside the value.
+const BESIDE_VALUE: usize = 1 << 10;
 /// As in Redis.
 const SMALLEST_QUERY_BUFFER: usize = 1 << 20;
 const LARGEST_QUERY_BUFFER: usize = 1 << 30;
@@ -44,8 +46,8 @@ pub(super) struct KvArguments {
     #[arg(long, help_heading = "Limits", alias = "proto-max-bulk-len", value_name = "SIZE", value_parser = max_value)]
     max_value: Option<usize>,
 
-    /// The longest command, 1MiB to 1GiB: the largest query buffer of a connection, which closes
-    /// beyond it [default: 1MiB more than --max-value]
+    /// The longest command, 1MiB to 1GiB, and at least 1KiB more than --max-value: the largest
+    /// query buffer of a connection, which closes beyond it [default: 1MiB more than --max-value]
     #[arg(long, help_heading = "Limits", value_name = "SIZE", value_parser = query_buffer)]
     client_query_buffer_limit: Option<usize>,
 
@@ -56,8 +58,9 @@ pub(super) struct KvArguments {
     #[arg(long, help_heading = "Limits", alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
     max_memory_clients: Option<usize>,
 
-    /// The most open connections; further ones are closed with an error. 0: as many as the limit
-    /// of descriptors allows (`ulimit -Hn`). Redis: maxclients [default: 10000]
+    /// The most open connections; further ones are closed with an error. If the limit of
+    /// descriptors (`ulimit -Hn`) allows fewer, that many. 0: as many as it allows; further ones
+    /// wait. Redis: maxclients [default: 10000]
     #[arg(long, help_heading = "Limits", alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
@@ -75,9 +78,9 @@ impl KvArguments {
         }
         let longest = self.max_value.unwrap_or(kv::DEFAULT_MAX_VALUE);
         match self.client_query_buffer_limit {
-            Some(limit) if limit < longest => Err(format!(
-                "--client-query-buffer-limit ({limit} bytes) is less than --max-value ({longest} bytes): a command with \
-                 the longest value would not fit"
+            Some(limit) if limit < longest + BESIDE_VALUE => Err(format!(
+                "--client-query-buffer-limit ({limit} bytes) is less than --max-value ({longest} bytes) and 1KiB for the \
+                 rest of the command: a command with the longest value would not fit"
             )),
             _ => Ok(()),
         }

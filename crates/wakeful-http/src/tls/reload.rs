@@ -24,8 +24,8 @@ impl ServerTls {
     ///
     /// # Errors
     /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); or a
-    /// certificate has expired or is not valid yet, and is not the one in use. After an error, which is also logged, the
-    /// server keeps its old certificates.
+    /// certificate has expired or is not valid yet, and is not the one in use. After an error,
+    /// which is also logged, the server keeps its old certificates.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
     }

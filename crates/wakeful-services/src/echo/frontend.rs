@@ -89,7 +89,8 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
 }
 
 /// Forwards whole frames until there are no more, or `told` is ready between two of them, or
-/// `is_last` returns `true` after one.
+/// `is_last` returns `true` after one. If it returned `true` before that one was forwarded, a part
+/// of the next frame may be left.
 async fn pass_on(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -105,11 +106,13 @@ async fn pass_on(
             return frames.end();
         }
         frames.add(count);
+        let was_last = is_last();
         let complete = frames.complete()?;
         if complete > 0 {
             to.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete)?;
-            if frames.is_empty() && is_last() {
+            // A client that never pauses always leaves a part of its next frame.
+            if was_last || frames.is_empty() && is_last() {
                 return Ok(());
             }
         }

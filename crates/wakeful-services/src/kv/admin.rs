@@ -111,6 +111,14 @@ impl Client {
 /// compared with many others.
 const MOST_NAMES: usize = 1024;
 
+/// The most bytes that describe one command.
+const LONGEST_DESCRIPTION: usize = 128;
+
+/// No answer of [`commands`] has more bytes.
+pub(super) fn longest_commands(words: Words<'_>) -> usize {
+    words.len().clamp(DESCRIPTIONS.len() + 1, MOST_NAMES) * LONGEST_DESCRIPTION
+}
+
 pub(super) fn commands(words: Words<'_>, out: &mut Vec<u8>) {
     if words.len() > MOST_NAMES {
         return reply::error(out, "ERR too many names of commands in one command");
@@ -181,7 +189,7 @@ pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
         ("appendonly", "no".to_owned()),
         ("client-query-buffer-limit", service.limits.command.to_string()),
         ("databases", "1".to_owned()),
-        ("maxclients", service.options.max_connections.unwrap_or(0).to_string()),
+        ("maxclients", service.most_served().unwrap_or(0).to_string()),
         ("maxmemory", zero_if_none(service.meters.cap()).to_string()),
         ("maxmemory-clients", zero_if_none(service.meters.buffers().limit()).to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
@@ -274,7 +282,7 @@ fn sections(service: &Service) -> [(&'static str, String); 5] {
     );
     let clients_section = format!(
         "connected_clients:{open}\r\nmaxclients:{}\r\nblocked_clients:0\r\n",
-        service.options.max_connections.unwrap_or(0),
+        service.most_served().unwrap_or(0),
     );
     let keyspace = match keys {
         0 => String::new(),
@@ -299,4 +307,31 @@ fn human(bytes: usize) -> String {
     }
     let unit = unit.unwrap_or('B');
     if unit == 'B' { format!("{bytes}B") } else { format!("{number:.2}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::resp::{Limits, Parser};
+
+    #[test]
+    fn no_answer_to_command_is_longer_than_what_is_counted_for_it() {
+        let mut parser = Parser::new(Limits { word: 1000, command: 1 << 20 });
+        let mut check = |line: String| {
+            parser.parse(line.as_bytes()).unwrap();
+            let (words, mut out) = (parser.words(line.as_bytes()).skip(1), Vec::new());
+            commands(words, &mut out);
+            assert!(out.len() <= longest_commands(words), "{line}: {}", out.len());
+        };
+        for rest in ["", " COUNT", " LIST", " INFO", " DOCS", " x"] {
+            check(format!("COMMAND{rest}\r\n"));
+        }
+        check(format!("COMMAND {}\r\n", "\x01".repeat(1000)));
+        for Description { name, .. } in &DESCRIPTIONS {
+            for count in [1, 100, MOST_NAMES - 1, MOST_NAMES] {
+                check(format!("COMMAND INFO{}\r\n", format!(" {name}").repeat(count)));
+                check(format!("COMMAND DOCS{}\r\n", format!(" {name}").repeat(count)));
+            }
+        }
+    }
 }

@@ -18,13 +18,19 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::{Condition, Key, Operation, Refused};
-use crate::buffers::Charge;
+use crate::buffers::{Charge, FREE};
 use crate::patience::PatientStream;
 
 /// After this many bytes of answers, or of questions to other loops, they are written.
 pub(super) const ENOUGH: usize = 32 * 1024;
 /// After this many questions to other loops, they are sent.
 const ENOUGH_QUESTIONS: usize = 1024;
+
+/// The memory for questions to other loops that a connection keeps while its client sends nothing:
+/// this many bytes, and some more for each loop. That is enough for a client that sends a few
+/// commands at a time, so such a client costs no allocation for each of them.
+const KEPT_QUESTIONS: usize = FREE;
+const KEPT_OF_A_LOOP: usize = 1024;
 
 const LOST: &str = "ERR the loop that owns the key has ended";
 
@@ -66,6 +72,8 @@ pub(super) struct Answers {
     slots: VecDeque<Slot>,
     /// A batch for each loop. That of this loop stays empty.
     batches: Box<[Batch]>,
+    /// How many bytes the slots and the batches keep allocated.
+    kept: usize,
     questions: usize,
     question_bytes: usize,
     /// The memory of `question_bytes`.
@@ -87,6 +95,7 @@ impl Answers {
             placed: 0,
             slots: VecDeque::new(),
             batches,
+            kept: 0,
             questions: 0,
             question_bytes: 0,
             question_charge: Charge::default(),
@@ -107,12 +116,20 @@ impl Answers {
         self.out.len()
     }
 
+    /// Counts the memory for an answer of at most `length` bytes. `false`: there is no room for it,
+    /// so the answer is an error.
+    pub(super) fn has_room(&mut self, length: usize) -> bool {
+        let length = self.out.len() + length;
+        let has_room = self.charge.cover(self.local.service.meters.buffers(), length);
+        if !has_room {
+            self.error(&Refused::NoRoomToAnswer.to_string());
+        }
+        has_room
+    }
+
     /// Answers with a text.
     pub(super) fn text(&mut self, text: &[u8]) {
-        let length = self.out.len() + text.len();
-        if !self.charge.cover(self.local.service.meters.buffers(), length) {
-            self.error(&Refused::NoRoomToAnswer.to_string());
-        } else if !reply::try_bulk(&mut self.out, text) {
+        if self.has_room(text.len()) && !reply::try_bulk(&mut self.out, text) {
             self.error(&Refused::NoMemory.to_string());
         }
     }
@@ -254,6 +271,28 @@ impl Answers {
         !self.slots.is_empty()
     }
 
+    /// Frees most of the memory for questions to other loops, if it is much. To be called when the
+    /// client has sent nothing more: it may not do so for hours.
+    #[inline]
+    pub(super) fn shrink(&mut self) {
+        if self.kept > KEPT_QUESTIONS + self.batches.len() * KEPT_OF_A_LOOP && !self.are_owed() {
+            self.forget_questions();
+        }
+    }
+
+    #[cold]
+    fn forget_questions(&mut self) {
+        self.batches.fill_with(Batch::default);
+        self.slots = VecDeque::new();
+        self.kept = 0;
+    }
+
+    /// How many bytes are kept for questions to other loops.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
     /// Gets the answers of other loops, and writes all answers.
     ///
     /// # Errors
@@ -301,13 +340,14 @@ impl Answers {
                     break;
                 }
                 let budget = self.local.service.meters.buffers();
-                if ready.len() >= ENOUGH && !charge.cover(budget, ready.capacity()) {
+                if ready.len() >= ENOUGH && !charge.try_cover(budget, ready.capacity()) {
                     stream.write_all(&ready).await?;
                     ready.clear();
                 }
             }
-            self.batches.iter_mut().for_each(Batch::forget_answers);
+            self.kept = self.batches.iter_mut().map(Batch::forget_answers).sum();
             if self.slots.is_empty() {
+                self.kept += self.slots.capacity() * size_of::<Slot>();
                 break;
             }
             stream.write_all(&ready).await?;

@@ -79,6 +79,7 @@ impl Batch {
             self.at += asked.key + asked.value;
             self.done += 1;
         }
+        shard.free_removed();
     }
 
     /// Replaces a batch that was lost: `count` answers that are all this error.
@@ -101,11 +102,19 @@ impl Batch {
         Some(&self.answers[std::mem::replace(&mut self.from, end)..end])
     }
 
-    /// If all answers were taken, makes room for the next ones.
-    pub(super) fn forget_answers(&mut self) {
-        if self.taken < self.ends.len() {
-            return;
+    /// If all answers were taken, makes room for the next ones. Returns how many bytes it keeps
+    /// allocated.
+    pub(super) fn forget_answers(&mut self) -> usize {
+        if self.taken == self.ends.len() {
+            self.clear_answers();
         }
+        self.bytes.capacity()
+            + self.asked.capacity() * size_of::<Asked>()
+            + self.answers.capacity()
+            + self.ends.capacity() * size_of::<usize>()
+    }
+
+    fn clear_answers(&mut self) {
         (self.taken, self.from) = (0, 0);
         self.ends.clear();
         self.answers.clear();

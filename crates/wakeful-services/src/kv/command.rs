@@ -28,6 +28,8 @@ pub(super) enum Command<'a> {
     Config(Words<'a>),
     Commands(Words<'a>),
     Info(Words<'a>),
+    /// There are no words. It gets no answer.
+    Nothing,
     /// A browser was made to send HTTP here. That ends the connection, as in Redis.
     Http,
 }
@@ -161,6 +163,7 @@ impl<'a> Command<'a> {
             (b"COMMAND\0", ..) => Self::Commands(rest),
             (b"INFO\0\0\0\0", ..) => Self::Info(rest),
             (b"POST\0\0\0\0" | b"HOST:\0\0\0", ..) => Self::Http,
+            (_, None, _) if words.len() == 0 => Self::Nothing,
             _ => return Err(unknown(name, words)),
         })
     }

@@ -25,8 +25,8 @@ use crate::connections::{LONGEST, end_when_sent, last_time, set_options, until_i
 use crate::log;
 use crate::patience::PatientStream;
 
-/// After this many commands, other tasks of the loop run.
-const STRETCH: u64 = 1024;
+/// After this many keys and commands, other tasks of the loop run.
+const STRETCH: usize = 1024;
 /// One command for more keys than this lets other tasks run in between.
 const MANY_KEYS: usize = 16 * 1024;
 /// How long a refused client may continue to send, so that it reads the reason.
@@ -63,12 +63,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
     let linger = service.linger;
     let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
     let mut input = Input::new(local.service.limits);
-    let mut session = Session {
-        client: Client::new(local.service.number_connection()),
-        answers: Answers::new(local.clone()),
-        local,
-        done: 0,
-    };
+    let mut session = Session::new(local);
     loop {
         if let Err(text) = input.make_room(session.local.service.meters.buffers()) {
             drop(input);
@@ -76,7 +71,8 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
         let told = input.is_empty().then_some(idle_in_drain.as_mut());
-        if input.read_from(&mut stream, told, idle_timeout).await? == 0 {
+        let read = input.read_from(&mut stream, told, idle_timeout);
+        if session.shrink_if_pending(read).await? == 0 {
             return if input.is_empty() {
                 if draining.is_started() {
                     drop((input, session));
@@ -87,6 +83,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
                 Err(io::ErrorKind::UnexpectedEof.into())
             };
         }
+        let in_drain = draining.is_started();
         let refused = loop {
             match input.next() {
                 Ok(Some(words)) => match session.command(words, &mut stream).await? {
@@ -102,7 +99,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
                 Err(error) => break Some(error),
             }
         };
-        session.count();
+        session.end_read();
         if let Some(error) = refused {
             drop(input);
             if error.is_too_long() {
@@ -112,7 +109,9 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return session.refuse(stream, &text, io::ErrorKind::InvalidData).await;
         }
         session.answers.write(&mut stream).await?;
-        if draining.is_started() && input.is_empty() {
+        // A client that never pauses always leaves a part of its next command.
+        let is_last = in_drain && input.has_given_any();
+        if is_last || draining.is_started() && input.is_empty() {
             drop((input, session));
             return Box::pin(end_when_sent(stream.into_inner(), LONGEST)).await;
         }
@@ -140,9 +139,17 @@ struct Session {
     answers: Answers,
     /// The number of commands that were not counted yet.
     done: u64,
+    /// The number of keys and commands since other tasks have run.
+    stretch: usize,
 }
 
 impl Session {
+    fn new(local: Rc<Local>) -> Self {
+        let client = Client::new(local.service.number_connection());
+        let answers = Answers::new(local.clone());
+        Self { local, client, answers, done: 0, stretch: 0 }
+    }
+
     /// Writes the answers so far and `text`, and closes the connection.
     ///
     /// # Errors
@@ -161,6 +168,20 @@ impl Session {
         Err(io::Error::new(kind, text.to_owned()))
     }
 
+    /// Completes with `read`. If it has to wait, gives back memory meanwhile.
+    #[inline]
+    async fn shrink_if_pending<T>(&mut self, read: impl Future<Output = T>) -> T {
+        let mut read = std::pin::pin!(read);
+        std::future::poll_fn(|cx| {
+            let polled = read.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.answers.shrink();
+            }
+            polled
+        })
+        .await
+    }
+
     /// Executes one command. `Break`: it was the last one.
     #[inline]
     async fn command(
@@ -169,12 +190,15 @@ impl Session {
         stream: &mut PatientStream,
     ) -> io::Result<ControlFlow<()>> {
         self.done += 1;
+        self.stretch += 1;
         match Command::parse(words) {
             Ok(Command::Get(key)) => self.answers.one(Operation::Get, key, &[]),
             Ok(Command::Set(key, value, how)) => self.answers.one(how, key, value),
             Ok(Command::Add(key, count)) => self.answers.one(Operation::Add(count), key, &[]),
             Ok(Command::Ping(None)) => reply::simple(self.answers.out(), "PONG"),
             Ok(Command::Ping(Some(text)) | Command::Echo(text)) => self.answers.text(text),
+            // It takes time nevertheless.
+            Ok(Command::Nothing) => self.done -= 1,
             Ok(command) => return self.rare(command, stream).await,
             Err(refusal) => self.answers.error(&refusal.to_string()),
         }
@@ -194,10 +218,12 @@ impl Session {
             Command::Exists(keys) => self.sum(Operation::Count, keys, stream).await?,
             Command::SetAll(pairs) if self.is_only_loop() => {
                 self.answers.set_all(pairs);
+                self.stretch += pairs.len() / 2;
             }
             Command::SetAll(pairs) => {
                 for (key, value) in pairs.pairs() {
                     self.answers.set(key, value);
+                    self.stretch += 1;
                     self.pause(stream).await?;
                 }
                 self.answers.end_of_verdict();
@@ -221,7 +247,11 @@ impl Session {
             Command::Client(words) => self.client.answer(words, self.answers.out()),
             Command::Select(database) => admin::select(database, self.answers.out()),
             Command::Hello(words) => self.client.hello(words, self.answers.out()),
-            Command::Commands(words) => admin::commands(words, self.answers.out()),
+            Command::Commands(words) => {
+                if self.answers.has_room(admin::longest_commands(words)) {
+                    admin::commands(words, self.answers.out());
+                }
+            }
             Command::Config(words) => {
                 admin::config(&self.local.service, words, self.answers.out());
             }
@@ -238,7 +268,8 @@ impl Session {
             | Command::Set(..)
             | Command::Add(..)
             | Command::Ping(_)
-            | Command::Echo(_) => unreachable!("done above"),
+            | Command::Echo(_)
+            | Command::Nothing => unreachable!("done above"),
         }
         self.pause(stream).await?;
         Ok(ControlFlow::Continue(()))
@@ -256,10 +287,11 @@ impl Session {
         reply::array(self.answers.out(), keys.len());
         for key in keys.iter() {
             self.answers.one(Operation::Get, key, &[]);
+            self.stretch += 1;
             if !is_only_loop {
                 self.pause(stream).await?;
             } else if self.answers.length() - start >= ENOUGH {
-                self.answers.write(stream).await?;
+                self.pause(stream).await?;
                 start = 0;
             }
         }
@@ -275,10 +307,11 @@ impl Session {
     ) -> io::Result<()> {
         for (number, key) in (1..).zip(keys.iter()) {
             self.answers.add(op, key);
+            self.stretch += 1;
             if !self.is_only_loop() {
                 self.pause(stream).await?;
             } else if number % MANY_KEYS == 0 {
-                yield_now().await;
+                self.let_others_run().await;
             }
         }
         self.answers.end_of_sum();
@@ -301,11 +334,22 @@ impl Session {
         if self.answers.are_enough() {
             self.answers.write(stream).await?;
         }
-        if self.done >= STRETCH {
-            self.count();
-            yield_now().await;
+        if self.stretch >= STRETCH {
+            self.let_others_run().await;
         }
         Ok(())
+    }
+
+    async fn let_others_run(&mut self) {
+        self.stretch = 0;
+        self.end_read();
+        yield_now().await;
+    }
+
+    /// Does what need not be done after each command.
+    fn end_read(&mut self) {
+        self.count();
+        self.local.shard.borrow_mut().free_removed();
     }
 
     #[inline]
@@ -318,6 +362,9 @@ impl Session {
 impl Drop for Session {
     /// A connection may end in the middle of what it has sent, by a `QUIT` for example.
     fn drop(&mut self) {
-        self.count();
+        self.end_read();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,12 @@ impl Input {
         self.start == self.end
     }
 
+    /// Has it given any command since [`make_room`](Self::make_room)?
+    #[inline]
+    pub(super) fn has_given_any(&self) -> bool {
+        self.start > 0
+    }
+
     /// Reads once, after [`make_room`](Self::make_room). 0: the peer has ended, or `told` was ready
     /// and nothing else was. `told` is given between two commands.
     ///
@@ -69,22 +75,18 @@ impl Input {
         Ok(count)
     }
 
-    /// The next complete command.
+    /// The next complete command. It may have no words.
     ///
     /// # Errors
     /// The next bytes are no command, or it is too large. Nothing after it can be understood.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<Words<'_>>, ProtocolError> {
-        loop {
-            let command = self.start;
-            let Some(length) = self.parser.parse(&self.buffer[command..self.end])? else {
-                return Ok(None);
-            };
-            self.start += length;
-            if self.parser.has_words() {
-                return Ok(Some(self.parser.words(&self.buffer[command..self.start])));
-            }
-        }
+        let command = self.start;
+        let Some(length) = self.parser.parse(&self.buffer[command..self.end])? else {
+            return Ok(None);
+        };
+        self.start += length;
+        Ok(Some(self.parser.words(&self.buffer[command..self.start])))
     }
 
     /// Moves the rest to the front, and lets the buffer grow by what has come, and not by what was

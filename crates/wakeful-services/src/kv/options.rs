@@ -80,9 +80,10 @@ impl KvOptions {
         self
     }
 
-    /// Sets how many connections may be open. A further connection gets an error and is closed.
-    /// With `None` only the number of the process's descriptors limits them. In Redis this is
-    /// `maxclients`.
+    /// Sets how many connections may be open. A further connection gets an error and is closed. If
+    /// the process's limit of descriptors allows fewer connections when the service starts, that
+    /// number takes the place of this one. With `None` further connections wait until a descriptor
+    /// is free. In Redis this is `maxclients`.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self

@@ -237,12 +237,6 @@ impl Parser {
         Ok(Some(end + 1))
     }
 
-    /// Did the last complete command have any words?
-    #[inline]
-    pub(super) fn has_words(&self) -> bool {
-        !self.words.is_empty()
-    }
-
     /// The words of the last complete command. `bytes` must be the same as in that call.
     #[inline]
     pub(super) fn words<'a>(&'a self, bytes: &'a [u8]) -> Words<'a> {

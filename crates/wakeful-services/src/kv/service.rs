@@ -16,6 +16,7 @@ use wakeful::{JoinHandle, LoopHandle};
 
 use super::batch::Batch;
 use super::options::KvOptions;
+use super::places::Places;
 use super::refusals::Refusals;
 use super::resp::Limits;
 use super::shard::{Key, Meter, Meters, Shard};
@@ -25,9 +26,6 @@ thread_local! {
     /// Here a batch that was sent to this loop finds its shard.
     static LOCAL: RefCell<Weak<Local>> = const { RefCell::new(Weak::new()) };
 }
-
-/// The most refused connections whose clients may still read the reason.
-const MOST_LINGERING: usize = 64;
 
 /// Shared by all loops.
 #[derive(Debug)]
@@ -48,7 +46,9 @@ pub(super) struct Service {
     connections: AtomicU64,
     /// How many connections are served, and how many are refused, and may still read the reason.
     served: AtomicUsize,
+    most_served: Option<usize>,
     lingering: AtomicUsize,
+    most_lingering: usize,
 }
 
 /// See [`Service::running`].
@@ -59,7 +59,7 @@ pub(super) struct Running {
 }
 
 impl Service {
-    pub(super) fn new(loops: usize, options: KvOptions, linger: Duration) -> Self {
+    pub(super) fn new(loops: usize, options: KvOptions, places: Places, linger: Duration) -> Self {
         let cap = options.max_memory.unwrap_or(usize::MAX);
         let buffers = Budget::new(options.client_memory().unwrap_or(usize::MAX));
         // This is the kernel's randomness, which foldhash does not use.
@@ -77,19 +77,26 @@ impl Service {
             joined: AtomicUsize::new(0),
             connections: AtomicU64::new(0),
             served: AtomicUsize::new(0),
+            most_served: places.served,
             lingering: AtomicUsize::new(0),
+            most_lingering: places.lingering,
         }
+    }
+
+    /// How many connections may be served at a time, if there is a limit.
+    pub(super) fn most_served(&self) -> Option<usize> {
+        self.most_served
     }
 
     /// `None`: there are as many connections as there may be.
     pub(super) fn admit(&self) -> Option<Place<'_>> {
-        Place::among(&self.served, self.options.max_connections.unwrap_or(usize::MAX))
+        Place::among(&self.served, self.most_served.unwrap_or(usize::MAX))
     }
 
     /// May a refused connection stay until its client has read the reason? `None`: there are as
     /// many of those as there may be.
     pub(super) fn lets_linger(&self) -> Option<Place<'_>> {
-        Place::among(&self.lingering, MOST_LINGERING)
+        Place::among(&self.lingering, self.most_lingering)
     }
 
     pub(super) fn loops(&self) -> usize {

@@ -5,6 +5,7 @@
 //! table of ten million keys would block the loop for a second.
 
 mod entry;
+mod freeing;
 mod key;
 mod meter;
 mod operation;
@@ -14,6 +15,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 
 use self::entry::Entry;
+use self::freeing::{FreedBy, Removed};
 pub(super) use self::key::Key;
 use self::key::TABLES;
 pub(super) use self::meter::{Meter, Meters};
@@ -24,9 +26,6 @@ use crate::buffers::Charge;
 
 /// Any answer except a value fits into this many bytes.
 const ANSWER: usize = 128;
-
-/// If there are more entries than this, a separate thread drops them.
-const MANY: usize = 10_000;
 
 /// A table with this many places is not made smaller.
 const LEAST_PLACES: usize = 64;
@@ -46,6 +45,7 @@ pub(super) struct Shard {
     tables: Box<[HashTable<Entry>]>,
     meter: Meter,
     spare: Spare,
+    removed: Removed,
 }
 
 /// Makes the table smaller, if there is memory for the smaller one.
@@ -62,7 +62,8 @@ fn give_back_places(table: &mut HashTable<Entry>) {
 
 impl Shard {
     pub(super) fn new(meter: Meter) -> Self {
-        Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter, spare: Spare::new() }
+        let tables = (0..TABLES).map(|_| HashTable::new()).collect();
+        Self { tables, meter, spare: Spare::new(), removed: Removed::default() }
     }
 
     /// Executes an operation, and appends the answer to `out`, whose memory `charge` counts.
@@ -256,7 +257,8 @@ impl Shard {
         Ok(number)
     }
 
-    /// Removes a key. Returns whether it was there.
+    /// Removes a key. Returns whether it was there. Its memory stays allocated until
+    /// [`free_removed`](Self::free_removed) is called.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         let table = &mut self.tables[key.table()];
         let Ok(place) = table.find_entry(key.hash, |entry| entry.is(key)) else {
@@ -264,6 +266,7 @@ impl Shard {
         };
         let (entry, _) = place.remove();
         self.meter.remove(entry.size());
+        self.removed.add(entry);
         // An entry's size includes its place in the table, so places that are no longer needed are
         // given back.
         if table.capacity() > LEAST_PLACES && table.len() < table.capacity() / 8 {
@@ -272,16 +275,24 @@ impl Shard {
         true
     }
 
-    pub(super) fn clear(&mut self) {
-        let many = self.meter.keys() > MANY;
+    /// Frees the memory of removed keys. It is counted as free before.
+    #[inline]
+    pub(super) fn free_removed(&mut self) -> FreedBy {
+        if self.removed.is_empty() { FreedBy::Loop } else { self.removed.free() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_removed(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
+    /// Removes all keys. Their memory is counted as free before it is. Otherwise a client that
+    /// clears everything, and sets it anew, would be refused.
+    pub(super) fn clear(&mut self) -> FreedBy {
+        let (keys, used) = (self.meter.keys(), self.meter.used());
         let tables: Vec<_> = self.tables.iter_mut().map(std::mem::take).collect();
         self.meter.clear();
-        if many {
-            // Dropping the tables would block the loop. It does so only if no thread can be
-            // started.
-            let thread = std::thread::Builder::new().name("kv-clear".to_owned());
-            let _ = thread.spawn(move || drop(tables));
-        }
+        freeing::free(tables, keys, used)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use wakeful_services::kv::KvOptions;
 
-use crate::client::{Answer, Client, GUARD, LOOPS, Service, bulk, error, ok};
+use crate::client::{Answer, Client, GUARD, LOOPS, Service, bulk, encode, error, ok};
 
 const MIB: usize = 1 << 20;
 
@@ -131,6 +131,41 @@ fn answers_that_nobody_reads_take_no_more_than_they_may() {
         assert!(answers.contains(&refused) && answers.contains(&bulk(&value)));
         wait_for(&mut client, "mem_clients_normal", 0);
         assert_eq!(slow[0].ask("PING"), Answer::Simple("PONG".to_owned()), "it is still open");
+    });
+}
+
+#[test]
+fn answers_that_are_written_in_parts_for_lack_of_memory_are_no_refusals() {
+    // Each loop's answers are small, and those of all loops together are not.
+    let service = Service::start(8, KvOptions::new().max_memory_clients(20 * 1024));
+    let mut client = service.connect();
+    let value = vec![b'x'; 1000];
+    let names: Vec<_> = (0..40).map(|number| format!("key:{number}")).collect();
+    for name in &names {
+        assert_eq!(client.ask_words(&[b"SET", name.as_bytes(), &value]), ok());
+    }
+    for _ in 0..10 {
+        client.send(&names.iter().flat_map(|name| encode(&["GET", name])).collect::<Vec<_>>());
+        names.iter().for_each(|_| assert_eq!(client.answer(), bulk(&value)));
+    }
+    assert_eq!(info(&mut client, "wakeful_client_memory_refusals"), 0);
+}
+
+#[test]
+fn a_long_description_of_commands_is_counted() {
+    let command = format!("COMMAND DOCS{}", " flushall".repeat(1023));
+    each(KvOptions::new().max_memory_clients(64 * 1024), |service| {
+        let mut client = service.connect();
+        let refused = error("OOM answer not allowed when client buffers > 'maxmemory-clients'.");
+        assert_eq!(client.ask(&command), refused);
+        assert_eq!(info(&mut client, "wakeful_client_memory_refusals"), 1);
+        assert!(matches!(client.ask("COMMAND DOCS"), Answer::Array(Some(_))));
+    });
+    each(KvOptions::new().max_memory_clients(MIB), |service| {
+        let mut client = service.connect();
+        let Answer::Array(Some(docs)) = client.ask(&command) else { panic!("an array") };
+        assert_eq!(docs.len(), 2 * 1023);
+        wait_for(&mut client, "mem_clients_normal", 0);
     });
 }
 

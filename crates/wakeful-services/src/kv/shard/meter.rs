@@ -104,6 +104,11 @@ impl Meter {
         self.own().keys.load(Ordering::Relaxed)
     }
 
+    /// Bytes that keys and values of this shard take.
+    pub(super) fn used(&self) -> usize {
+        self.own().used.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn looked_up(&self, found: bool) {
         add(if found { &self.own().hits } else { &self.own().misses }, 1);

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::freeing::{MOST_BYTES, MOST_KEYS};
 use super::*;
 use crate::buffers::{Budget, Charge, FREE};
 
@@ -173,16 +174,41 @@ fn a_cap_is_for_all_shards_together() {
 #[test]
 fn a_cleared_shard_and_a_dropped_one_hold_nothing() {
     let mut shard = Tested::new(usize::MAX);
-    let many: Vec<_> = (0..MANY + 10).map(|number| number.to_string()).collect();
+    let many: Vec<_> = (0..MOST_KEYS + 10).map(|number| number.to_string()).collect();
     many.iter().for_each(|name| assert_eq!(shard.set(name, "v"), OK));
-    assert_eq!(shard.meters.keys(), MANY + 10);
-    shard.shard.clear();
+    assert_eq!(shard.meters.keys(), MOST_KEYS + 10);
+    assert_eq!(shard.shard.clear(), FreedBy::Thread);
     assert_eq!((shard.meters.used(), shard.meters.keys()), (0, 0));
     assert_eq!(shard.get("1"), NULL);
     shard.set("k", "v");
     let Tested { shard, meters } = shard;
     drop(shard);
     assert_eq!((meters.used(), meters.keys()), (0, 0));
+}
+
+#[test]
+fn a_thread_frees_few_keys_with_much_memory() {
+    let mut shard = Tested::new(usize::MAX);
+    let (small, large) = ("x".repeat(MOST_BYTES / 8), "y".repeat(MOST_BYTES));
+    shard.set("k", &small);
+    assert_eq!(shard.shard.clear(), FreedBy::Loop);
+    shard.set("k", &large);
+    assert_eq!(shard.shard.clear(), FreedBy::Thread);
+    let mut remove = |value: &str, count: usize| {
+        let names: Vec<_> = (0..count).map(|number| number.to_string()).collect();
+        names.iter().for_each(|name| assert_eq!(shard.set(name, value), OK));
+        assert!(names.iter().all(|name| shard.shard.remove(key(name.as_bytes()))));
+        assert_eq!((shard.meters.used(), shard.meters.keys()), (0, 0), "before they are freed");
+        let is_kept = !shard.shard.removed.is_empty();
+        let freed = (is_kept, shard.shard.free_removed());
+        assert!(shard.shard.removed.is_empty());
+        freed
+    };
+    assert_eq!(remove("v", 100), (false, FreedBy::Loop));
+    assert_eq!(remove(&small, 7), (true, FreedBy::Loop));
+    assert_eq!(remove(&small, 8), (true, FreedBy::Thread));
+    assert_eq!(remove(&large, 1), (true, FreedBy::Thread));
+    assert_eq!(shard.shard.free_removed(), FreedBy::Loop, "nothing is left");
 }
 
 #[test]
