@@ -6,13 +6,14 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::process::ProcessMark;
 
+use super::error;
 use crate::foreign_code::{self, Locking, SafeWaker};
 
 /// Any connection, TLS or not.
@@ -70,6 +71,9 @@ impl Io for wakeful::net::UnixStream {}
 /// not with the code CANCEL or NO_ERROR: hyper shows that as an ordinary end, so only the protocol
 /// itself can tell whether all has come.
 ///
+/// The kernel reports a reset only once. If a write or a flush has got that error, a later read
+/// that finds no more bytes fails with it, too, so that the end does not look like a clean one.
+///
 /// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
 /// `ConnectionAborted`, and waiting tasks are woken.
@@ -85,6 +89,8 @@ pub struct Upgraded {
     has_ended: bool,
     /// The peer is known to have ended its side, or to have failed.
     peer_has_ended: bool,
+    /// How a write or a flush has failed. A socket reports its error only once.
+    write_error: Option<io::Error>,
     /// The process of the connection. A forked child has a copy of it, and must send nothing.
     home: ProcessMark,
 }
@@ -100,7 +106,8 @@ impl Upgraded {
         let open = Rc::new(Open { io, ..Open::default() });
         let (has_ended, peer_has_ended) = (false, false);
         let (wakers, home) = (Wakers::default(), ProcessMark::new());
-        Self { unread, open, wakers, has_ended, peer_has_ended, home }
+        let write_error = None;
+        Self { unread, open, wakers, has_ended, peer_has_ended, write_error, home }
     }
 
     /// Makes a connection that its HTTP connection still holds, too.
@@ -149,13 +156,41 @@ impl Upgraded {
         self.wakers.reader.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
     }
 
+    /// Reads what came before a write failed. Its end is not the peer's.
+    #[cold]
+    fn poll_read_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // A cursor that is given away cannot say how much was read.
+        let mut space = [0; 4096];
+        let room = space.len().min(buf.remaining());
+        let mut rest = ReadBuf::new(&mut space[..room]);
+        ready!(self.poll_reading(cx, |io, cx| io.poll_read(cx, rest.unfilled())))?;
+        match &self.write_error {
+            Some(error) if rest.filled().is_empty() && room > 0 => {
+                return Poll::Ready(Err(error::copy(error)));
+            }
+            _ => buf.put_slice(rest.filled()),
+        }
+        Poll::Ready(Ok(()))
+    }
+
     fn poll_writing<R>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut (dyn Io + 'static)>, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         self.open.writer.keep(cx, self.open.is_held.get());
-        self.wakers.writer.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
+        let polled = self.wakers.writer.with(cx, |cx| self.open.with_io(|io| poll(io, cx)));
+        if let Poll::Ready(Err(error)) = &polled
+            // The peer had ended before that, so its bytes are complete.
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.write_error = Some(error::copy(error));
+        }
+        polled
     }
 }
 
@@ -204,6 +239,9 @@ impl Read for Upgraded {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.unread.is_empty() {
+            if self.write_error.is_some() {
+                return self.poll_read_rest(cx, buf);
+            }
             return self.poll_reading(cx, |io, cx| io.poll_read(cx, buf));
         }
         let count = self.unread.len().min(buf.remaining());
@@ -461,5 +499,71 @@ mod tests {
             while let Ok(1..) = client.read(&mut buf).await {}
         };
         wakeful::block_on(timeout(Duration::from_secs(20), told)).expect("nobody waits for ever");
+    }
+
+    /// A socket that holds two pieces, and whose peer has reset it. It reports its error once, as
+    /// the kernel does.
+    struct Reset {
+        pieces: u8,
+        error: Option<io::ErrorKind>,
+    }
+
+    impl Io for Reset {}
+
+    impl Read for Reset {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            mut buf: ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.pieces > 0 {
+                self.pieces -= 1;
+                buf.put_slice(b"piece");
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Ready(self.error.take().map_or(Ok(()), |error| Err(error.into())))
+        }
+    }
+
+    impl Write for Reset {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let error = self.error.take().unwrap_or(io::ErrorKind::BrokenPipe);
+            Poll::Ready(Err(error.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_reset_that_a_write_has_seen_is_no_end_for_a_read() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        futures_lite::future::block_on(async {
+            // After its peer's end, a socket fails with BrokenPipe.
+            for (error, expected) in [(ConnectionReset, Err(ConnectionReset)), (BrokenPipe, Ok(0))]
+            {
+                let io = Reset { pieces: 2, error: Some(error) };
+                let (mut reader, mut writer) = split(Upgraded::behind(Bytes::new(), io));
+                assert_eq!(writer.write(b"x").await.unwrap_err().kind(), error);
+                let mut piece = [0; 8];
+                for _ in 0..2 {
+                    assert_eq!(reader.read(&mut piece).await.unwrap(), 5);
+                    assert_eq!(&piece[..5], b"piece");
+                }
+                for _ in 0..2 {
+                    let end = reader.read(&mut piece).await;
+                    assert_eq!(end.map_err(|error| error.kind()), expected);
+                }
+            }
+        });
     }
 }
