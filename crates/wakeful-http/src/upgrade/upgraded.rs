@@ -35,14 +35,22 @@ pub(crate) trait Io: Read + Write + Unpin {
         0
     }
 
+    /// May a read find an end although the peer has not ended its side? If so,
+    /// [`poll_check_end`](Self::poll_check_end) knows.
+    fn may_look_ended(&self) -> bool {
+        false
+    }
+
+    /// Called after a read has found the end. Fails if the peer has not ended its side.
+    fn poll_check_end(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
     /// Has the drop show the peer that the connection was cut off, if that is possible.
     fn abort(&mut self) {
         self.forgo_goodbye();
     }
 }
-
-/// HTTP/2's own connection announces the end of the stream. hyper has no way to reset it.
-impl Io for hyper::upgrade::Upgraded {}
 
 /// Its drop announces the end.
 impl Io for Upgraded {}
@@ -65,11 +73,15 @@ impl Io for wakeful::net::UnixStream {}
 /// and taken nothing for 2 s, and for at most 30 s. It counts as open meanwhile. For any other
 /// connection, read to the end before you drop it.
 ///
+/// Over HTTP/2, what was written before the drop is still sent as the client makes room for it. If
+/// the client takes it more slowly than [`Limits::min_rate`](crate::Limits::min_rate), the stream
+/// is reset.
+///
 /// # Errors
 /// With TLS, if the peer closes the connection without `close_notify`, a read fails with
-/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too, but
-/// not with the code CANCEL or NO_ERROR: hyper shows that as an ordinary end, so only the protocol
-/// itself can tell whether all has come.
+/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too. But if
+/// the server has ended its own side before, and all of it was sent, a reset with the code CANCEL or
+/// NO_ERROR looks like an ordinary end. Then only the protocol itself can tell whether all has come.
 ///
 /// The kernel reports a reset only once. If a write or a flush has got that error, a later read
 /// that finds no more bytes fails with it, too, so that the end does not look like a clean one.
@@ -89,6 +101,8 @@ pub struct Upgraded {
     has_ended: bool,
     /// The peer is known to have ended its side, or to have failed.
     peer_has_ended: bool,
+    /// See [`Io::may_look_ended`].
+    may_look_ended: bool,
     /// How a write or a flush has failed. A socket reports its error only once.
     write_error: Option<io::Error>,
     /// The process of the connection. A forked child has a copy of it, and must send nothing.
@@ -102,12 +116,13 @@ impl Upgraded {
 
     /// Makes a connection from `io`. `unread` was read before, and comes first.
     pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
+        let may_look_ended = io.may_look_ended();
         let io = RefCell::new(Some(Locking::new(Box::new(io) as Box<dyn Io>)));
         let open = Rc::new(Open { io, ..Open::default() });
         let (has_ended, peer_has_ended) = (false, false);
         let (wakers, home) = (Wakers::default(), ProcessMark::new());
         let write_error = None;
-        Self { unread, open, wakers, has_ended, peer_has_ended, write_error, home }
+        Self { unread, open, wakers, has_ended, peer_has_ended, may_look_ended, write_error, home }
     }
 
     /// Makes a connection that its HTTP connection still holds, too.
@@ -123,7 +138,8 @@ impl Upgraded {
     /// is reset, and data that the peer has not received yet may be lost. Later operations fail
     /// with `ConnectionAborted`.
     ///
-    /// A stream of HTTP/2 and a Unix socket end as they do when this is dropped.
+    /// A stream of HTTP/2 is reset with the code CANCEL. A Unix socket ends as it does when this is
+    /// dropped.
     pub fn abort(&mut self) {
         // The cell is not borrowed below, because the drop of the io may drop a waker, which is
         // user code.
@@ -156,25 +172,42 @@ impl Upgraded {
         self.wakers.reader.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
     }
 
-    /// Reads what came before a write failed. Its end is not the peer's.
-    #[cold]
-    fn poll_read_rest(
+    fn poll_read_into(
         &mut self,
         cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A cursor that is given away cannot say how much was read.
-        let mut space = [0; 4096];
-        let room = space.len().min(buf.remaining());
-        let mut rest = ReadBuf::new(&mut space[..room]);
-        ready!(self.poll_reading(cx, |io, cx| io.poll_read(cx, rest.unfilled())))?;
-        match &self.write_error {
-            Some(error) if rest.filled().is_empty() && room > 0 => {
-                return Poll::Ready(Err(error::copy(error)));
-            }
-            _ => buf.put_slice(rest.filled()),
+        let before = buf.filled().len();
+        if buf.unfilled().remaining() == 0 {
+            return self.poll_reading(cx, |io, cx| io.poll_read(cx, buf.unfilled()));
         }
-        Poll::Ready(Ok(()))
+        if !self.unread.is_empty() {
+            self.take_unread(buf.unfilled());
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_reading(cx, |io, cx| io.poll_read(cx, buf.unfilled())))?;
+        match buf.filled().len() == before {
+            true => self.poll_check_end(cx),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Called when a read has found the end. Fails if the peer has not ended its side.
+    #[cold]
+    fn poll_check_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = &self.write_error {
+            return Poll::Ready(Err(error::copy(error)));
+        }
+        let checked = ready!(self.poll_reading(cx, |mut io, cx| io.poll_check_end(cx)));
+        // The io may report this only once.
+        self.write_error = checked.as_ref().err().map(error::copy);
+        Poll::Ready(checked)
+    }
+
+    fn take_unread(&mut self, mut buf: ReadBufCursor<'_>) {
+        let count = self.unread.len().min(buf.remaining());
+        buf.put_slice(&self.unread[..count]);
+        self.unread.advance(count);
     }
 
     fn poll_writing<R>(
@@ -238,15 +271,19 @@ impl Read for Upgraded {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.unread.is_empty() {
-            if self.write_error.is_some() {
-                return self.poll_read_rest(cx, buf);
-            }
+        if !self.unread.is_empty() {
+            self.take_unread(buf);
+            return Poll::Ready(Ok(()));
+        }
+        if self.write_error.is_none() && !self.may_look_ended {
             return self.poll_reading(cx, |io, cx| io.poll_read(cx, buf));
         }
-        let count = self.unread.len().min(buf.remaining());
-        buf.put_slice(&self.unread[..count]);
-        self.unread.advance(count);
+        // A cursor that is given away cannot say how much was read.
+        let mut space = [0; 4096];
+        let room = space.len().min(buf.remaining());
+        let mut piece = ReadBuf::new(&mut space[..room]);
+        ready!(self.poll_read_into(cx, &mut piece))?;
+        buf.put_slice(piece.filled());
         Poll::Ready(Ok(()))
     }
 }
@@ -291,7 +328,7 @@ impl AsyncRead for Upgraded {
     ) -> Poll<io::Result<usize>> {
         let has_room = !buf.is_empty();
         let mut buf = ReadBuf::new(buf);
-        let read = Read::poll_read(self.as_mut(), cx, buf.unfilled());
+        let read = self.poll_read_into(cx, &mut buf);
         let read = read.map_ok(|()| buf.filled().len());
         self.peer_has_ended |= has_room && matches!(read, Poll::Ready(Ok(0) | Err(_)));
         read
