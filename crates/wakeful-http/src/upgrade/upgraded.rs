@@ -79,12 +79,13 @@ impl Io for wakeful::net::UnixStream {}
 ///
 /// # Errors
 /// With TLS, if the peer closes the connection without `close_notify`, a read fails with
-/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too. But if
-/// the server has ended its own side before, and all of it was sent, a reset with the code CANCEL or
-/// NO_ERROR looks like an ordinary end. Then only the protocol itself can tell whether all has come.
+/// `UnexpectedEof`: data may be missing. The kernel reports a reset only once. If a write or a
+/// flush has got that error, a later read that finds no more bytes fails with it, too.
 ///
-/// The kernel reports a reset only once. If a write or a flush has got that error, a later read
-/// that finds no more bytes fails with it, too, so that the end does not look like a clean one.
+/// Over HTTP/2, a read also fails if the client resets the stream, whatever the code, and even if
+/// the client had ended its side before. There is one exception: if the server has ended its own
+/// side, and has sent everything, a reset with the code CANCEL or NO_ERROR looks like an ordinary
+/// end. Then only the protocol itself can tell whether all has come.
 ///
 /// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
