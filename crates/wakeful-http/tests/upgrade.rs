@@ -459,12 +459,9 @@ fn of_those_that_wait_for_one_upgrade_the_first_gets_it_and_the_others_are_refus
 }
 
 /// Upgrades each request, and has `user` use the stream.
-fn used_by<F: Future<Output = ()>>(
+fn used_by<F: Future<Output = ()> + 'static>(
     user: impl Fn(Upgraded, Option<String>) -> F + Clone + Send + Sync + 'static,
-) -> Router
-where
-    F: 'static,
-{
+) -> Router {
     let upgrade = async move |mut request: Request| {
         let query = request.uri().query().map(str::to_owned);
         let upgrading = upgrade::on(&mut request);

@@ -170,17 +170,17 @@ impl RequestTable {
 
     /// Returns the upgraded streams that their users have dropped, and of which the client takes
     /// the rest too slowly. Each is returned once.
-    pub(super) fn slow_tunnels(
+    pub(super) fn take_slow_tunnels(
         &self,
         check: Check,
         sent_without_room: impl Fn(u64) -> Option<u64>,
     ) -> Vec<StreamLink> {
-        self.tunnels.too_slow(check, sent_without_room)
+        self.tunnels.take_slow(check, sent_without_room)
     }
 
     /// Ends the upgraded streams, because a panic has ended the connection, and h2 does not.
     pub(crate) fn lose_tunnels(&self) {
-        self.tunnels.all().iter().for_each(StreamLink::is_lost);
+        self.tunnels.all().iter().for_each(StreamLink::loses_connection);
     }
 
     /// Returns whether the task that answers a request must end, although the response has begun.

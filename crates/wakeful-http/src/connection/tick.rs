@@ -115,7 +115,7 @@ impl ConnectionState {
         });
         let slow_tunnels = rate.map_or_else(Vec::new, |rate| {
             let check = Check { now, passed, stopped, rate, is_stalled };
-            self.requests().slow_tunnels(check, |number| streams.sent_without_room(number))
+            self.requests().take_slow_tunnels(check, |number| streams.sent_without_room(number))
         });
         drop(streams);
         wake.into_iter().for_each(foreign_code::wake);

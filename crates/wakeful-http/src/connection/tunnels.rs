@@ -73,14 +73,14 @@ impl Tunnels {
     }
 
     /// Returns those that were left, and that the client takes too slowly. Each is returned once.
-    pub(super) fn too_slow(
+    pub(super) fn take_slow(
         &self,
         check: Check,
         sent_without_room: impl Fn(u64) -> Option<u64>,
     ) -> Vec<StreamLink> {
         let mut open = self.open.borrow_mut();
         let left = open.iter_mut().map(|(_, tunnel)| tunnel).filter(|it| it.link.is_left());
-        left.filter_map(|tunnel| tunnel.is_too_slow(check, &sent_without_room)).collect()
+        left.filter_map(|tunnel| tunnel.take_if_slow(check, &sent_without_room)).collect()
     }
 
     /// Returns all of them.
@@ -90,7 +90,7 @@ impl Tunnels {
 }
 
 impl OpenTunnel {
-    fn is_too_slow(
+    fn take_if_slow(
         &mut self,
         check: Check,
         sent_without_room: impl Fn(u64) -> Option<u64>,

@@ -91,7 +91,7 @@ impl StreamLink {
 
     /// Ends the task, and fails reads. The connection has ended by a panic, which h2 reports to
     /// nobody.
-    pub(crate) fn is_lost(&self) {
+    pub(crate) fn loses_connection(&self) {
         self.0.is_lost.store(true, Release);
         self.cut();
         self.wake_reader();
