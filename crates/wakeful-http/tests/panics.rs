@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Buf, Frame};
-use wakeful_http::{Limits, Running, observe};
+use wakeful_http::{Limits, Running, observe, upgrade};
 
 use common::frames::{Client, *};
 use common::*;
@@ -319,6 +320,61 @@ fn a_panic_that_ends_an_http2_connection_ends_its_requests_and_not_the_process()
         until("it is closed", || running.counts().open() == 0);
         until("none is in flight", || running.http_counts().in_flight() == 0);
     }
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn a_panic_that_ends_an_http2_connection_ends_its_tunnels() {
+    const INITIAL_WINDOW: u16 = 4;
+    let (tell, told) = async_channel::unbounded();
+    let running = server()
+        .start_with(move || {
+            let tell = tell.clone();
+            wakeful_http::service_fn(
+                move |mut request: http::Request<wakeful_http::RequestBody>| {
+                    let path = request.uri().path().to_owned();
+                    let is_bad = path == "/panics";
+                    let (upgrading, tell) = (upgrade::on(&mut request), tell.clone());
+                    let tunnel = async move {
+                        let mut stream = upgrading.await.unwrap();
+                        tell.send("it is open".to_owned()).await.unwrap();
+                        let end = match path.as_str() {
+                            "/reads" => stream.read(&mut [0]).await.map(drop),
+                            _ => loop {
+                                if let Err(error) = stream.write_all(&[7; 1000]).await {
+                                    break Err(error);
+                                }
+                            },
+                        };
+                        drop(stream);
+                        tell.send(format!("{path} {}", end.is_err())).await.unwrap();
+                    };
+                    if !is_bad {
+                        wakeful::spawn(tunnel).detach();
+                    }
+                    async move {
+                        Ok::<_, Infallible>(http::Response::new(Pieces(is_bad.then_some(BadData))))
+                    }
+                },
+            )
+        })
+        .unwrap();
+    // There is room for the bad data, and for no more.
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 1)]);
+    for (stream, path) in [(1, "/reads"), (3, "/writes")] {
+        let fields = [(":method", "CONNECT"), (":protocol", "x"), (":scheme", "http")];
+        let fields = fields.into_iter().chain([(":path", path), (":authority", "x")]);
+        let head: Vec<u8> = fields.flat_map(|(name, value)| field(name, value)).collect();
+        client.send(HEADERS, END_HEADERS, stream, &head);
+        assert_eq!(client.wait_for(HEADERS).stream, stream);
+        assert_eq!(told.recv_blocking().unwrap(), "it is open");
+    }
+    client.get(5, "/panics");
+    until("both have ended", || told.len() == 2);
+    let mut ends = [told.try_recv().unwrap(), told.try_recv().unwrap()];
+    ends.sort();
+    assert_eq!(ends, ["/reads true", "/writes true"]);
+    until("it is closed", || running.counts().open() == 0);
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
 

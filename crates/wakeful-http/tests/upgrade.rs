@@ -22,8 +22,12 @@ use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::TcpStream;
 use wakeful::time::timeout;
 use wakeful_http::upgrade::{self, UpgradeError, Upgraded};
+use wakeful_http::{Limits, MinRate, Refusal};
 
-use common::frames::{Client, DATA, END_HEADERS, HEADERS, field};
+use common::frames::{
+    CANCEL, Client, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM, WINDOW_UPDATE,
+    field,
+};
 use common::*;
 
 async fn echo(mut stream: Upgraded) {
@@ -46,6 +50,15 @@ async fn upgraded(mut request: Request) -> Response<Body> {
     let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
     let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "echo");
     response.body(Body::empty()).unwrap()
+}
+
+/// Asks for the upgrade of a stream of HTTP/2.
+fn extended_connect(client: &mut Client, stream: u32, path: &str) {
+    let fields = [":method", ":protocol", ":scheme", ":path", ":authority"];
+    let values = ["CONNECT", "echo", "http", path, "x"];
+    let head: Vec<u8> =
+        fields.into_iter().zip(values).flat_map(|(name, value)| field(name, value)).collect();
+    client.send(HEADERS, END_HEADERS, stream, &head);
 }
 
 /// Answers with an ordinary response, and with what came of the upgrade in the next one.
@@ -438,13 +451,148 @@ fn of_those_that_wait_for_one_upgrade_the_first_gets_it_and_the_others_are_refus
     refused(3);
     // A stream of HTTP/2.
     let mut client = Client::new(&running);
-    let fields = [":method", ":protocol", ":scheme", ":path", ":authority"];
-    let values = ["CONNECT", "echo", "http", "/upgrade?stream", "x"];
-    let head: Vec<u8> =
-        fields.into_iter().zip(values).flat_map(|(name, value)| field(name, value)).collect();
-    client.send(HEADERS, END_HEADERS, 1, &head);
+    extended_connect(&mut client, 1, "/upgrade?stream");
     assert_eq!(client.wait_for(HEADERS).status(), "200");
     refused(2);
     client.send(DATA, 0, 1, b"hello");
     assert_eq!(client.wait_for(DATA).payload, b"hello");
+}
+
+/// Upgrades each request, and has `user` use the stream.
+fn used_by<F: Future<Output = ()> + 'static>(
+    user: impl Fn(Upgraded, Option<String>) -> F + Clone + Send + Sync + 'static,
+) -> Router {
+    let upgrade = async move |mut request: Request| {
+        let query = request.uri().query().map(str::to_owned);
+        let upgrading = upgrade::on(&mut request);
+        wakeful::spawn(async move { user(upgrading.await.unwrap(), query).await }).detach();
+        Response::new(Body::empty())
+    };
+    router().route("/upgrade", any(upgrade))
+}
+
+#[test]
+fn what_a_tunnel_of_http2_leaves_is_reset_if_its_client_gives_it_no_room() {
+    const INITIAL_WINDOW: u16 = 4;
+    /// The connection's window.
+    const FIRST: usize = 65_535;
+    const SECOND: usize = 1000;
+    let writes = async |mut stream: Upgraded, _| {
+        stream.write_all(&[7; FIRST]).await.unwrap();
+        stream.write_all(&[7; SECOND]).await.unwrap();
+    };
+    let limits = Limits::new().min_rate(MinRate::new(240, Duration::from_millis(200)));
+    let running = server().limits(limits).start(used_by(writes)).unwrap();
+    // The window of the stream is used up, or that of the connection.
+    for (number, window) in [(1, 0), (2, 1 << 20)] {
+        let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, window)]);
+        extended_connect(&mut client, 1, "/upgrade");
+        assert_eq!(client.wait_for(HEADERS).status(), "200");
+        let reset = client.wait_for(RST_STREAM);
+        assert_eq!((reset.stream, reset.error()), (1, CANCEL));
+        assert_eq!(running.http_counts().refused(Refusal::SlowResponse), number);
+    }
+    // Who gives room gets all.
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 1 << 20)]);
+    client.send(WINDOW_UPDATE, 0, 0, &u32::try_from(SECOND).unwrap().to_be_bytes());
+    extended_connect(&mut client, 1, "/upgrade");
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    let mut got = 0;
+    loop {
+        let frame = client.wait_for(DATA);
+        got += frame.payload.len();
+        if frame.flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    assert_eq!(got, FIRST + SECOND);
+    assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 2);
+    drop(client);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn a_tunnel_of_http2_that_is_aborted_is_reset() {
+    let aborts = async |mut stream: Upgraded, _| {
+        stream.write_all(b"a part").await.unwrap();
+        stream.read_exact(&mut [0]).await.unwrap();
+        stream.abort();
+        assert!(stream.read(&mut [0]).await.is_err());
+    };
+    let running = server().start(used_by(aborts)).unwrap();
+    let mut client = Client::new(&running);
+    extended_connect(&mut client, 1, "/upgrade");
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    assert_eq!(client.wait_for(DATA).payload, b"a part");
+    client.send(DATA, 0, 1, b"!");
+    loop {
+        let frame = client.wait_for_any();
+        assert_ne!(frame.kind, DATA, "{frame:?}");
+        if frame.kind == RST_STREAM {
+            assert_eq!((frame.stream, frame.error()), (1, CANCEL));
+            break;
+        }
+    }
+    // Its connection goes on.
+    client.get(3, "/");
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+}
+
+/// Reads by hyper's trait.
+async fn read_as_hyper(stream: &mut Upgraded, buf: &mut [u8]) -> std::io::Result<usize> {
+    let mut buf = hyper::rt::ReadBuf::new(buf);
+    poll_fn(|cx| hyper::rt::Read::poll_read(Pin::new(&mut *stream), cx, buf.unfilled())).await?;
+    Ok(buf.filled().len())
+}
+
+#[test]
+fn a_stream_of_http2_that_its_client_cancels_does_not_end_cleanly() {
+    let (tell, told) = async_channel::unbounded();
+    let (open, opened) = async_channel::unbounded::<()>();
+    let reads = move |mut stream: Upgraded, query: Option<String>| {
+        let (tell, opened) = (tell.clone(), opened.clone());
+        let (query, mut buf) = (query.unwrap(), [0; 10]);
+        async move {
+            let mut all = 0;
+            tell.send(Ok(all)).await.unwrap();
+            if query.contains("late") {
+                opened.recv().await.unwrap();
+            }
+            let end = loop {
+                let read = match query.contains("hyper") {
+                    true => read_as_hyper(&mut stream, &mut buf).await,
+                    false => stream.read(&mut buf).await,
+                };
+                match read {
+                    Ok(0) => break Ok(all),
+                    Ok(read) => all += read,
+                    Err(error) => break Err(error),
+                }
+            };
+            tell.send(end).await.unwrap();
+        }
+    };
+    let running = server().start(used_by(reads)).unwrap();
+    let mut client = Client::new(&running);
+    let mut stream = 1;
+    for query in ["soon", "late", "soon-hyper", "late-hyper"] {
+        for reset in [None, Some(CANCEL), Some(NO_ERROR)] {
+            extended_connect(&mut client, stream, &format!("/upgrade?{query}"));
+            assert_eq!(client.wait_for(HEADERS).status(), "200");
+            assert_eq!(told.recv_blocking().unwrap().unwrap(), 0);
+            client.send(DATA, if reset.is_none() { END_STREAM } else { 0 }, stream, b"hello");
+            if let Some(code) = reset {
+                client.send(RST_STREAM, 0, stream, &code.to_be_bytes());
+            }
+            if query.contains("late") {
+                // All has come.
+                client.get(stream + 2, "/");
+                assert_eq!(client.wait_for(HEADERS).stream, stream + 2);
+                open.send_blocking(()).unwrap();
+            }
+            let end = told.recv_blocking().unwrap();
+            assert_eq!(end.as_ref().ok(), reset.is_none().then_some(&5), "{query}: {end:?}");
+            stream += 4;
+        }
+    }
 }

@@ -15,6 +15,7 @@
 //! | `body_progress`, `last_body` | how far a request's body is; what HTTP/1 leaves of it |
 //! | `response_writes` | how fast responses are taken |
 //! | `open_streams`, `hand_over`, `shut_window` | HTTP/2's streams: their room for responses; which request is which; how long there is none |
+//! | `tunnels` | HTTP/2's upgraded streams, and what they leave |
 //! | `closing` | whether the next response is the last one |
 //! | `movable_state` | what goes along to another loop |
 //! | `reads` | HTTP/1's bytes on their way through `framing` |
@@ -42,6 +43,7 @@ mod shut_window;
 mod state;
 mod tick;
 mod timer;
+mod tunnels;
 pub(crate) mod unasked_answer;
 
 pub(crate) use self::body_progress::{LastWaker, Progress};

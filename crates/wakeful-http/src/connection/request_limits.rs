@@ -8,6 +8,7 @@ use super::shut_window::ShutWindow;
 use crate::counts::Refusal;
 use crate::limits::rate_meter::RateMeter;
 use crate::limits::{Limits, MinRate};
+use crate::upgrade::StreamLink;
 
 /// Identifies a request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) struct Request {
     shut_window: ShutWindow,
     verdict: Option<Refusal>,
     pub(super) waker: Option<Waker>,
+    /// With HTTP/2: the upgrade that it asks for.
+    stream: Option<StreamLink>,
 }
 
 /// Whether the limits of time apply to a request.
@@ -78,6 +81,7 @@ impl Request {
             shut_window: ShutWindow::default(),
             verdict: None,
             waker: None,
+            stream: None,
         }
     }
 
@@ -93,9 +97,15 @@ impl Request {
         if self.is_responding && self.verdict.is_none() { self.verdict() } else { None }
     }
 
-    /// Notes that its response begins.
-    pub(crate) fn responds(&mut self) {
+    /// Notes that it asks for an upgrade of its HTTP/2 stream.
+    pub(crate) fn asks_for(&mut self, stream: StreamLink) {
+        self.stream = Some(stream);
+    }
+
+    /// Notes that its response begins. Returns what it has asked for.
+    pub(super) fn responds(&mut self) -> Option<StreamLink> {
         self.is_responding = true;
+        self.stream.take()
     }
 
     pub(super) fn is_responding(&self) -> bool {

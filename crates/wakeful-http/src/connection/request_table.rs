@@ -15,8 +15,10 @@ use wakeful::heartbeat::working_on;
 use super::protocol::Protocol;
 use super::request_limits::{Begun, Key, Request};
 use super::request_names::RequestNames;
+use super::tunnels::{Check, Tunnels};
 use crate::counts::Refusal;
 use crate::foreign_code;
+use crate::upgrade::StreamLink;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -33,10 +35,10 @@ pub(crate) struct RequestTable {
     last: Cell<Option<Begun>>,
     /// With HTTP/2: the request whose stream was polled last.
     answering: Cell<Option<Key>>,
-    /// With HTTP/2: whether an upgraded stream uses what is kept for the connection.
-    is_first_tunnel: Cell<bool>,
-    /// With HTTP/2: how many upgraded streams are open.
-    tunnels: Cell<usize>,
+    /// With HTTP/2: the upgrade that the last request with a response had asked for.
+    switching: RefCell<Option<StreamLink>>,
+    /// With HTTP/2: the upgraded streams.
+    tunnels: Tunnels,
     /// With HTTP/2: whether the connection is gone.
     is_gone: Cell<bool>,
 }
@@ -56,8 +58,8 @@ impl RequestTable {
             first: Cell::new(None),
             last: Cell::new(None),
             answering: Cell::new(None),
-            is_first_tunnel: Cell::new(false),
-            tunnels: Cell::new(0),
+            switching: RefCell::new(None),
+            tunnels: Tunnels::default(),
             is_gone: Cell::new(false),
         }
     }
@@ -68,7 +70,7 @@ impl RequestTable {
         let place = self.requests.borrow_mut().insert(request);
         let key = Key { place, number };
         self.called.set(Some(key));
-        if self.first.get().is_none() && !self.is_first_tunnel.get() {
+        if self.first.get().is_none() && !self.tunnels.has_first() {
             self.first.set(Some(key));
         }
         self.names.set(place, method, uri);
@@ -120,7 +122,7 @@ impl RequestTable {
 
     /// Returns whether a request or an upgraded stream is in flight.
     pub(crate) fn is_in_flight(&self) -> bool {
-        self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
+        !self.tunnels.is_empty() || !self.requests.borrow().is_empty()
     }
 
     /// Returns whether the response of a request in flight has begun.
@@ -150,22 +152,40 @@ impl RequestTable {
         self.answering.set(Some(key));
     }
 
-    /// Counts one more upgraded stream as in flight. Its request's stream is being polled. Returns
-    /// whether that request may use what is kept for the connection. Then the upgraded stream may.
-    pub(crate) fn tunnel_opens(&self) -> bool {
-        self.tunnels.set(self.tunnels.get() + 1);
-        let is_first = self.answering.get().is_some_and(|key| !self.is_further(key));
-        if is_first {
-            self.is_first_tunnel.set(true);
-        }
-        is_first
+    /// Notes that the response of a request begins. hyper takes it next.
+    pub(crate) fn responds(&self, key: Key) {
+        let stream = self.with(key, Request::responds);
+        drop(self.switching.replace(stream));
     }
 
-    pub(crate) fn tunnel_closes(&self, is_first: bool) {
-        self.tunnels.set(self.tunnels.get() - 1);
-        if is_first {
-            self.is_first_tunnel.set(false);
-        }
+    /// Counts one more upgraded stream as in flight, and returns its place. Its request's stream is
+    /// being polled, and has just got its response. If that request may use what is kept for the
+    /// connection, the upgraded stream may.
+    pub(crate) fn tunnel_opens(&self) -> (usize, StreamLink) {
+        let link = self.switching.take().unwrap_or_default();
+        let key = self.answering.get();
+        let is_first = key.is_some_and(|key| !self.is_further(key));
+        let request = key.map_or(u64::MAX, |key| key.number);
+        (self.tunnels.add(request, is_first, link.clone()), link)
+    }
+
+    pub(crate) fn tunnel_closes(&self, place: usize) {
+        self.tunnels.remove(place);
+    }
+
+    /// Returns the upgraded streams that their users have dropped, and of which the client takes
+    /// the rest too slowly. Each is returned once.
+    pub(super) fn take_slow_tunnels(
+        &self,
+        check: Check,
+        sent_without_room: impl Fn(u64) -> Option<u64>,
+    ) -> Vec<StreamLink> {
+        self.tunnels.take_slow(check, sent_without_room)
+    }
+
+    /// Ends the upgraded streams, because a panic has ended the connection, and h2 does not.
+    pub(crate) fn lose_tunnels(&self) {
+        self.tunnels.all().iter().for_each(StreamLink::loses_connection);
     }
 
     /// Returns whether the task that answers a request must end, although the response has begun.
@@ -227,19 +247,20 @@ mod tests {
         assert!(!table.is_further(first) && table.is_further(second));
         // The tunnel of a further request uses nothing of it.
         table.answers(second);
-        assert!(!table.tunnel_opens());
+        let (further, _) = table.tunnel_opens();
         table.remove(second);
         table.remove(first);
         let third = begin(&table, 3);
         assert!(!table.is_further(third));
         table.answers(third);
-        assert!(table.tunnel_opens());
+        let (of_first, _) = table.tunnel_opens();
         table.remove(third);
         let fourth = begin(&table, 4);
         assert!(table.is_further(fourth));
-        table.tunnel_closes(false);
-        table.tunnel_closes(true);
-        assert!(!table.is_further(begin(&table, 5)));
+        table.tunnel_closes(further);
+        assert!(table.is_further(begin(&table, 5)));
+        table.tunnel_closes(of_first);
+        assert!(!table.is_further(begin(&table, 6)));
         assert!(table.is_further(fourth), "it stays what it was");
     }
 }

@@ -8,6 +8,7 @@ use wakeful::time::turn_time;
 use super::phase::Act;
 use super::protocol::Protocol;
 use super::state::ConnectionState;
+use super::tunnels::Check;
 use crate::counts::Refusal;
 use crate::foreign_code;
 
@@ -113,8 +114,16 @@ impl ConnectionState {
             };
             wake.extend(request.waker.take());
         });
+        let slow_tunnels = rate.map_or_else(Vec::new, |rate| {
+            let check = Check { now, passed, stopped, rate, is_stalled };
+            self.requests().take_slow_tunnels(check, |number| streams.sent_without_room(number))
+        });
         drop(streams);
         wake.into_iter().for_each(foreign_code::wake);
+        for tunnel in slow_tunnels {
+            self.loop_state().refuse(Refusal::SlowResponse);
+            tunnel.cut();
+        }
         if self.needs_polling() {
             return Some(Act::PollAgain);
         }

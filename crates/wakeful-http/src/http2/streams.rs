@@ -10,6 +10,8 @@ use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 
 use crate::connection::{ConnectionState, Key};
+use crate::foreign_code;
+use crate::upgrade::StreamLink;
 
 /// Spawns them.
 #[derive(Debug, Clone)]
@@ -24,11 +26,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
             // ends.
             None => {
                 let tunnel = Tunnel::open(self.0.clone());
-                wakeful::spawn(async move {
-                    let _tunnel = tunnel;
-                    future.await;
-                })
-                .detach();
+                wakeful::spawn(Sending { future: Some(future), tunnel }).detach();
             }
         }
     }
@@ -36,31 +34,71 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
 
 /// An HTTP/2 connection, whose streams end when this is dropped. h2 also reports its end to them,
 /// except after a panic (for example, of a body's data), which leaves its lock poisoned. Then they
-/// would wait for ever, and stay in flight.
+/// would wait for ever, and stay in flight. So would upgraded streams. (Without a panic, those may
+/// still hold what the client has sent.)
 pub(crate) struct EndsStreams<'a>(pub(crate) &'a ConnectionState);
 
 impl Drop for EndsStreams<'_> {
     fn drop(&mut self) {
         self.0.requests().abort_all();
+        if std::thread::panicking() {
+            self.0.requests().lose_tunnels();
+        }
     }
 }
 
 /// A stream that was upgraded.
 struct Tunnel {
     state: Rc<ConnectionState>,
-    is_first: bool,
+    place: usize,
+    link: StreamLink,
 }
 
 impl Tunnel {
     fn open(state: Rc<ConnectionState>) -> Self {
-        let is_first = state.requests().tunnel_opens();
-        Self { state, is_first }
+        let (place, link) = state.requests().tunnel_opens();
+        link.task_begins();
+        Self { state, place, link }
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.state.requests().tunnel_closes(self.is_first);
+        self.state.requests().tunnel_closes(self.place);
+        self.link.task_ends();
+    }
+}
+
+pin_project! {
+    /// Sends the data of an upgraded stream. If hyper's future is dropped before its end, h2 resets
+    /// the stream.
+    struct Sending<F> {
+        // `None`: it has ended. It is dropped before the tunnel.
+        #[pin]
+        future: Option<F>,
+        tunnel: Tunnel,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Sending<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let link = &this.tunnel.link;
+        let must_end = link.polls_task(cx);
+        let is_asked = link.is_asked();
+        let polled = match this.future.as_mut().as_pin_mut() {
+            Some(future) if !must_end => future.poll(cx),
+            _ => Poll::Ready(()),
+        };
+        if polled.is_ready() {
+            // If a panic has ended the connection, h2 panics here.
+            foreign_code::contain(|| this.future.set(None));
+        } else if is_asked {
+            link.answer();
+        }
+        polled
     }
 }
 

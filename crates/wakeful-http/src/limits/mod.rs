@@ -92,7 +92,8 @@ pub(crate) const PROBES: u32 = 3;
 /// four times within its limit, so a request may take up to a quarter longer than its limit.
 /// `body_timeout`, `min_rate` (for a single request), `request_timeout` and `max_body` do not apply
 /// to connections after a `CONNECT` or an upgrade. The first three do not apply to gRPC calls
-/// either, if `grpc_calls` exempts them.
+/// either, if `grpc_calls` exempts them. Over HTTP/2, `min_rate` applies to what an upgraded stream
+/// has not sent yet when its [`Upgraded`](crate::upgrade::Upgraded) is dropped.
 ///
 /// When an HTTP/1.1 connection moves to another loop, it keeps its age and its number of requests,
 /// and still counts towards `max_connections_per_peer`. The header timeout and the idle timeout

@@ -7,6 +7,7 @@ use wakeful::metrics::name_slow_work;
 
 use crate::connection::{ConnectionState, Key, Progress, Protocol, Request, TimeLimits};
 use crate::counts::Refusal;
+use crate::upgrade::StreamLink;
 
 /// A request in flight, from where the service is called to the end of its response.
 ///
@@ -63,7 +64,12 @@ impl InFlight {
 
     /// Called when the response begins.
     pub(crate) fn responds(&self) {
-        self.with(Request::responds);
+        self.connection.requests().responds(self.key);
+    }
+
+    /// Called if the request asks for an upgrade of its HTTP/2 stream.
+    pub(crate) fn asks_for(&self, stream: StreamLink) {
+        self.with(|request| request.asks_for(stream));
     }
 
     /// Whether its connection has another request in flight that came before.

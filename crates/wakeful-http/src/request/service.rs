@@ -119,12 +119,9 @@ where
     #[inline(always)]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let protocol = self.connection.protocol();
-        let offered = match &self.offers {
-            Some(offers) => offers.offer(&mut request),
-            None => {
-                upgrade::offer_stream(request.extensions_mut());
-                None
-            }
+        let (offered, stream) = match &self.offers {
+            Some(offers) => (offers.offer(&mut request), None),
+            None => (None, upgrade::offer_stream(request.extensions_mut())),
         };
         let connection = &self.connection;
         let is_http1 = protocol == Protocol::Http1;
@@ -154,6 +151,9 @@ where
         let (method, uri) = (request.method(), request.uri());
         let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
+        if let Some(stream) = stream {
+            in_flight.asks_for(stream);
+        }
         let (head, body) = request.into_parts();
         let body = RequestBody::new(body, protocol, progress, most);
         let service = self.service.clone();

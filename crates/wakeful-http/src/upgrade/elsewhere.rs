@@ -23,7 +23,7 @@ use tokio::io::{
 use wakeful::task::yield_now;
 use wakeful::time::sleep;
 
-use super::error::UpgradeError;
+use super::error::{self, UpgradeError};
 use super::offer::{Asker, Offer};
 use super::upgraded::Io;
 use crate::foreign_code::SafeWaker;
@@ -71,10 +71,7 @@ impl End {
     fn get(&self) -> io::Result<()> {
         match self.of_client.get() {
             Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(match error.raw_os_error() {
-                Some(code) => io::Error::from_raw_os_error(code),
-                None => io::Error::new(error.kind(), error.to_string()),
-            }),
+            Some(Err(error)) => Err(error::copy(error)),
             None => Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "the server has closed this connection",

@@ -1,5 +1,15 @@
 //! The reasons why an upgrade fails.
 
+use std::io;
+
+/// Returns an error that says the same.
+pub(super) fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
 /// The error of an upgrade that did not happen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

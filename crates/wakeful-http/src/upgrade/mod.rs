@@ -41,7 +41,8 @@
 //! drain: the server waits for it only as long as for an idle HTTP/1.1 connection
 //! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and the connection ends with its loop. Over
 //! HTTP/2 it is a stream like any other, and the server waits for it until the grace period is
-//! over.
+//! over. There, hyper does not tell when such code has dropped the connection, so
+//! [`min_rate`](crate::Limits::min_rate) does not apply to what was not sent by then.
 //!
 //! Without Tokio an HTTP/1.1 request has no hyper upgrade extension: hyper's upgrades need
 //! connections that are `Send`, and wakeful's are not. If a handler answers 101 and nothing uses
@@ -67,6 +68,8 @@ mod error;
 mod offer;
 mod offered;
 mod stream;
+mod stream_io;
+mod stream_link;
 mod upgraded;
 
 use std::future::Future;
@@ -82,6 +85,7 @@ pub use self::offered::KnownRefusal;
 pub(crate) use self::offered::{Offered, Offers, refuse_interim};
 pub(crate) use self::stream::offer_stream;
 use self::stream::{StreamOffer, StreamUpgrade};
+pub(crate) use self::stream_link::StreamLink;
 pub(crate) use self::upgraded::Io;
 pub use self::upgraded::Upgraded;
 
@@ -96,7 +100,7 @@ pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
 pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
     let theirs = extensions.remove::<hyper::upgrade::OnUpgrade>();
     // Without an offer of ours, the request is not from one of our servers.
-    let of_stream = extensions.remove().or_else(|| theirs.map(StreamOffer::new));
+    let of_stream = extensions.remove().or_else(|| theirs.map(StreamOffer::of_other));
     OnUpgrade(match (extensions.remove::<Offer>(), of_stream) {
         (Some(offer), _) => Source::Http1 { offer, asker: None },
         (None, Some(offer)) => Source::Http2(StreamUpgrade::new(offer)),

@@ -10,6 +10,8 @@ use http::Extensions;
 use hyper::upgrade::OnUpgrade;
 
 use super::error::UpgradeError;
+use super::stream_io::StreamIo;
+use super::stream_link::StreamLink;
 use super::upgraded::Upgraded;
 use crate::foreign_code;
 
@@ -23,6 +25,7 @@ struct Shared {
     /// `None`: a waiter has taken the result.
     theirs: Mutex<Option<OnUpgrade>>,
     waiting: Arc<Waiting>,
+    link: StreamLink,
 }
 
 #[derive(Debug, Default)]
@@ -54,19 +57,25 @@ impl Wake for Waiting {
     }
 }
 
-/// Adds a [`StreamOffer`] to the extensions, if they have hyper's offer.
+/// Adds a [`StreamOffer`] to the extensions, if they have hyper's offer. Returns what its user will
+/// share with the task that sends the stream's bytes.
 #[inline]
-pub(crate) fn offer_stream(extensions: &mut Extensions) {
-    if let Some(theirs) = extensions.get::<OnUpgrade>() {
-        let offer = StreamOffer::new(theirs.clone());
-        extensions.insert(offer);
-    }
+pub(crate) fn offer_stream(extensions: &mut Extensions) -> Option<StreamLink> {
+    let theirs = extensions.get::<OnUpgrade>()?.clone();
+    let link = StreamLink::default();
+    extensions.insert(StreamOffer::new(theirs, link.clone()));
+    Some(link)
 }
 
 impl StreamOffer {
-    pub(super) fn new(theirs: OnUpgrade) -> Self {
+    fn new(theirs: OnUpgrade, link: StreamLink) -> Self {
         let theirs = Mutex::new(Some(theirs));
-        Self(Arc::new(Shared { theirs, waiting: Arc::default() }))
+        Self(Arc::new(Shared { theirs, waiting: Arc::default(), link }))
+    }
+
+    /// For a request of a server that is not one of ours.
+    pub(super) fn of_other(theirs: OnUpgrade) -> Self {
+        Self::new(theirs, StreamLink::default())
     }
 }
 
@@ -91,7 +100,7 @@ impl Future for StreamUpgrade {
     type Output = Result<Upgraded, UpgradeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Shared { theirs, waiting } = &*self.offer.0;
+        let Shared { theirs, waiting, link } = &*self.offer.0;
         // The clone and the drop of a waker may run user code, so nothing is locked meanwhile.
         let new = (self.number, cx.waker().clone());
         let old = waiting.with(|waiting| {
@@ -116,6 +125,7 @@ impl Future for StreamUpgrade {
         foreign_code::discard(waiting.with(|waiting| waiting.take(self.number)));
         // This wakes waiters that came meanwhile.
         waker.wake();
-        Poll::Ready(ended.map(Upgraded::new).map_err(UpgradeError::Http2))
+        let upgraded = ended.map(|io| Upgraded::new(StreamIo::new(io, link.clone())));
+        Poll::Ready(upgraded.map_err(UpgradeError::Http2))
     }
 }

@@ -6,13 +6,14 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::process::ProcessMark;
 
+use super::error;
 use crate::foreign_code::{self, Locking, SafeWaker};
 
 /// Any connection, TLS or not.
@@ -34,14 +35,22 @@ pub(crate) trait Io: Read + Write + Unpin {
         0
     }
 
+    /// May a read find an end although the peer has not ended its side? If so,
+    /// [`poll_check_end`](Self::poll_check_end) knows.
+    fn may_look_ended(&self) -> bool {
+        false
+    }
+
+    /// Called after a read has found the end. Fails if the peer has not ended its side.
+    fn poll_check_end(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
     /// Has the drop show the peer that the connection was cut off, if that is possible.
     fn abort(&mut self) {
         self.forgo_goodbye();
     }
 }
-
-/// HTTP/2's own connection announces the end of the stream. hyper has no way to reset it.
-impl Io for hyper::upgrade::Upgraded {}
 
 /// Its drop announces the end.
 impl Io for Upgraded {}
@@ -64,11 +73,19 @@ impl Io for wakeful::net::UnixStream {}
 /// and taken nothing for 2 s, and for at most 30 s. It counts as open meanwhile. For any other
 /// connection, read to the end before you drop it.
 ///
+/// Over HTTP/2, what was written before the drop is still sent as the client makes room for it. If
+/// the client takes it more slowly than [`Limits::min_rate`](crate::Limits::min_rate), the stream
+/// is reset.
+///
 /// # Errors
 /// With TLS, if the peer closes the connection without `close_notify`, a read fails with
-/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too, but
-/// not with the code CANCEL or NO_ERROR: hyper shows that as an ordinary end, so only the protocol
-/// itself can tell whether all has come.
+/// `UnexpectedEof`: data may be missing. The kernel reports a reset only once. If a write or a
+/// flush has got that error, a later read that finds no more bytes fails with it, too.
+///
+/// Over HTTP/2, a read also fails if the client resets the stream, whatever the code, and even if
+/// the client had ended its side before. There is one exception: if the server has ended its own
+/// side, and has sent everything, a reset with the code CANCEL or NO_ERROR looks like an ordinary
+/// end. Then only the protocol itself can tell whether all has come.
 ///
 /// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
@@ -85,6 +102,10 @@ pub struct Upgraded {
     has_ended: bool,
     /// The peer is known to have ended its side, or to have failed.
     peer_has_ended: bool,
+    /// See [`Io::may_look_ended`].
+    may_look_ended: bool,
+    /// How a write or a flush has failed. A socket reports its error only once.
+    write_error: Option<io::Error>,
     /// The process of the connection. A forked child has a copy of it, and must send nothing.
     home: ProcessMark,
 }
@@ -96,11 +117,13 @@ impl Upgraded {
 
     /// Makes a connection from `io`. `unread` was read before, and comes first.
     pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
+        let may_look_ended = io.may_look_ended();
         let io = RefCell::new(Some(Locking::new(Box::new(io) as Box<dyn Io>)));
         let open = Rc::new(Open { io, ..Open::default() });
         let (has_ended, peer_has_ended) = (false, false);
         let (wakers, home) = (Wakers::default(), ProcessMark::new());
-        Self { unread, open, wakers, has_ended, peer_has_ended, home }
+        let write_error = None;
+        Self { unread, open, wakers, has_ended, peer_has_ended, may_look_ended, write_error, home }
     }
 
     /// Makes a connection that its HTTP connection still holds, too.
@@ -116,7 +139,8 @@ impl Upgraded {
     /// is reset, and data that the peer has not received yet may be lost. Later operations fail
     /// with `ConnectionAborted`.
     ///
-    /// A stream of HTTP/2 and a Unix socket end as they do when this is dropped.
+    /// A stream of HTTP/2 is reset with the code CANCEL. A Unix socket ends as it does when this is
+    /// dropped.
     pub fn abort(&mut self) {
         // The cell is not borrowed below, because the drop of the io may drop a waker, which is
         // user code.
@@ -149,13 +173,58 @@ impl Upgraded {
         self.wakers.reader.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
     }
 
+    fn poll_read_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if buf.unfilled().remaining() == 0 {
+            return self.poll_reading(cx, |io, cx| io.poll_read(cx, buf.unfilled()));
+        }
+        if !self.unread.is_empty() {
+            self.take_unread(buf.unfilled());
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_reading(cx, |io, cx| io.poll_read(cx, buf.unfilled())))?;
+        match buf.filled().len() == before {
+            true => self.poll_check_end(cx),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Called when a read has found the end. Fails if the peer has not ended its side.
+    #[cold]
+    fn poll_check_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = &self.write_error {
+            return Poll::Ready(Err(error::copy(error)));
+        }
+        let checked = ready!(self.poll_reading(cx, |mut io, cx| io.poll_check_end(cx)));
+        // The io may report this only once.
+        self.write_error = checked.as_ref().err().map(error::copy);
+        Poll::Ready(checked)
+    }
+
+    fn take_unread(&mut self, mut buf: ReadBufCursor<'_>) {
+        let count = self.unread.len().min(buf.remaining());
+        buf.put_slice(&self.unread[..count]);
+        self.unread.advance(count);
+    }
+
     fn poll_writing<R>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut (dyn Io + 'static)>, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         self.open.writer.keep(cx, self.open.is_held.get());
-        self.wakers.writer.with(cx, |cx| self.open.with_io(|io| poll(io, cx)))
+        let polled = self.wakers.writer.with(cx, |cx| self.open.with_io(|io| poll(io, cx)));
+        if let Poll::Ready(Err(error)) = &polled
+            // The peer had ended before that, so its bytes are complete.
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.write_error = Some(error::copy(error));
+        }
+        polled
     }
 }
 
@@ -203,12 +272,19 @@ impl Read for Upgraded {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.unread.is_empty() {
+        if !self.unread.is_empty() {
+            self.take_unread(buf);
+            return Poll::Ready(Ok(()));
+        }
+        if self.write_error.is_none() && !self.may_look_ended {
             return self.poll_reading(cx, |io, cx| io.poll_read(cx, buf));
         }
-        let count = self.unread.len().min(buf.remaining());
-        buf.put_slice(&self.unread[..count]);
-        self.unread.advance(count);
+        // A cursor that is given away cannot say how much was read.
+        let mut space = [0; 4096];
+        let room = space.len().min(buf.remaining());
+        let mut piece = ReadBuf::new(&mut space[..room]);
+        ready!(self.poll_read_into(cx, &mut piece))?;
+        buf.put_slice(piece.filled());
         Poll::Ready(Ok(()))
     }
 }
@@ -253,7 +329,7 @@ impl AsyncRead for Upgraded {
     ) -> Poll<io::Result<usize>> {
         let has_room = !buf.is_empty();
         let mut buf = ReadBuf::new(buf);
-        let read = Read::poll_read(self.as_mut(), cx, buf.unfilled());
+        let read = self.poll_read_into(cx, &mut buf);
         let read = read.map_ok(|()| buf.filled().len());
         self.peer_has_ended |= has_room && matches!(read, Poll::Ready(Ok(0) | Err(_)));
         read
@@ -461,5 +537,71 @@ mod tests {
             while let Ok(1..) = client.read(&mut buf).await {}
         };
         wakeful::block_on(timeout(Duration::from_secs(20), told)).expect("nobody waits for ever");
+    }
+
+    /// A socket that holds two pieces, and whose peer has reset it. It reports its error once, as
+    /// the kernel does.
+    struct Reset {
+        pieces: u8,
+        error: Option<io::ErrorKind>,
+    }
+
+    impl Io for Reset {}
+
+    impl Read for Reset {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            mut buf: ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.pieces > 0 {
+                self.pieces -= 1;
+                buf.put_slice(b"piece");
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Ready(self.error.take().map_or(Ok(()), |error| Err(error.into())))
+        }
+    }
+
+    impl Write for Reset {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let error = self.error.take().unwrap_or(io::ErrorKind::BrokenPipe);
+            Poll::Ready(Err(error.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_reset_that_a_write_has_seen_is_no_end_for_a_read() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        futures_lite::future::block_on(async {
+            // After its peer's end, a socket fails with BrokenPipe.
+            for (error, expected) in [(ConnectionReset, Err(ConnectionReset)), (BrokenPipe, Ok(0))]
+            {
+                let io = Reset { pieces: 2, error: Some(error) };
+                let (mut reader, mut writer) = split(Upgraded::behind(Bytes::new(), io));
+                assert_eq!(writer.write(b"x").await.unwrap_err().kind(), error);
+                let mut piece = [0; 8];
+                for _ in 0..2 {
+                    assert_eq!(reader.read(&mut piece).await.unwrap(), 5);
+                    assert_eq!(&piece[..5], b"piece");
+                }
+                for _ in 0..2 {
+                    let end = reader.read(&mut piece).await;
+                    assert_eq!(end.map_err(|error| error.kind()), expected);
+                }
+            }
+        });
     }
 }

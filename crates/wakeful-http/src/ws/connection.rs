@@ -176,7 +176,10 @@ impl Connection {
                         let mut cx = self.flushers.with_reader(cx);
                         let _ = ready!(poll_flush_all(&mut self.inner, &mut cx));
                     }
+                    // Another read could wait for room without a limit, because tungstenite first
+                    // sends the pongs that wait.
                     self.end();
+                    continue;
                 }
                 Phase::Discarding(..) => {
                     ready!(self.poll_discard(cx));

@@ -218,6 +218,30 @@ fn a_tunnel_that_one_side_resets_does_not_end_cleanly_for_the_other() {
     assert!(told.ends_with(" Err(ConnectionReset)"), "{told}");
 }
 
+/// The kernel reports the reset only once, perhaps to the direction that writes to the backend.
+#[test]
+fn a_tunnel_whose_backend_dies_while_bytes_wait_for_it_does_not_end_cleanly_for_its_client() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        let known = this.requests().len();
+        until("bytes wait for it", || this.requests().len() > known);
+        // It closes with unread bytes.
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    // The directions take turns to be polled first.
+    for _ in 0..8 {
+        let mut client = connect(addr(&proxy));
+        client.write_all(ASK.as_bytes()).unwrap();
+        head(&mut client);
+        client.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        while client.write(&[b'x'; 1 << 20]).is_ok() {}
+        backend.note("enough");
+        assert_eq!(rest(&mut client), (Vec::new(), Err(ErrorKind::ConnectionReset)));
+        until("the backend is alone", || backend.is_alone());
+    }
+}
+
 #[test]
 fn a_tunnel_that_is_given_up_ends_cleanly_only_for_a_side_that_was_told_its_end() {
     let backend = Backend::start(|this, stream| {

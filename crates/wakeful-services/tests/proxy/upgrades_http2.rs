@@ -195,3 +195,94 @@ fn no_other_tunnel_is_opened() {
         assert_eq!(backend.connections(), 0);
     }
 }
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const END_HEADERS: u8 = 4;
+const CANCEL: u32 = 8;
+
+/// A client that writes its frames itself, because hyper hides what a reset is.
+struct Frames(std::net::TcpStream);
+
+impl Frames {
+    /// Has opened a WebSocket, as stream 1.
+    fn open(addr: SocketAddr) -> Self {
+        let mut this = Self(connect(addr));
+        this.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        this.send(4, 0, 0, &[]);
+        let fields = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "http"),
+            (":path", "/chat"),
+            (":authority", "example.org"),
+            ("sec-websocket-version", "13"),
+        ];
+        let literal = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        let head = fields.map(|(name, value)| [vec![0], literal(name), literal(value)].concat());
+        this.send(HEADERS, END_HEADERS, 1, &head.concat());
+        // The status is 200.
+        assert_eq!(this.wait_for(HEADERS).0[0], 0x88);
+        this
+    }
+
+    fn send(&mut self, kind: u8, flags: u8, stream: u8, payload: &[u8]) {
+        let length = u8::try_from(payload.len()).unwrap();
+        let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
+        self.0.write_all(&[&head, payload].concat()).unwrap();
+    }
+
+    /// The payload of the next frame of this kind, and the kinds of those before it.
+    fn wait_for(&mut self, kind: u8) -> (Vec<u8>, Vec<u8>) {
+        let mut before = Vec::new();
+        loop {
+            let mut head = [0; 9];
+            self.0.read_exact(&mut head).unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            self.0.read_exact(&mut payload).unwrap();
+            if head[3] == kind {
+                return (payload, before);
+            }
+            before.push(head[3]);
+        }
+    }
+}
+
+/// Agrees, and tells how the other side ends.
+fn listening() -> Backend {
+    Backend::start(|this, stream| {
+        let head = this.read(stream).unwrap();
+        let accept = derive_accept_key(field(&head, "sec-websocket-key").as_bytes());
+        stream.write_all(switch(&accept).as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        let end = stream.read_to_end(&mut rest).map(drop).map_err(|error| error.kind());
+        this.note(&format!("{} {end:?}", String::from_utf8_lossy(&rest)));
+    })
+}
+
+/// A client that cancels does not read on, so nothing is left to wait for.
+#[test]
+fn a_websocket_of_http2_that_is_cancelled_leaves_no_connection_to_its_backend() {
+    let backend = listening();
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(10 * GUARD));
+    let mut client = Frames::open(addr(&proxy));
+    client.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes());
+    until("the backend is alone", || backend.is_alone());
+    assert_eq!(backend.requests()[1], " Err(ConnectionReset)");
+    until("it is over", || proxy.counts().tunnels() == 0);
+}
+
+#[test]
+fn a_websocket_of_http2_that_is_given_up_is_reset() {
+    let backend = listening();
+    let limit = std::time::Duration::from_millis(200);
+    let proxy = proxy(&[backend.addr], |settings| settings.tunnel_timeout(limit));
+    let mut client = Frames::open(addr(&proxy));
+    let (code, before) = client.wait_for(RST_STREAM);
+    assert_eq!(code, CANCEL.to_be_bytes());
+    assert!(!before.contains(&DATA), "no end was announced: {before:?}");
+    until("the backend is alone", || backend.is_alone());
+    assert_eq!(backend.requests()[1], " Err(ConnectionReset)");
+}

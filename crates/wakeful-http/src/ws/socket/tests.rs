@@ -23,6 +23,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// A text message of one letter, as a client sends it.
 const X: &[u8] = &[0x81, 0x80 | 1, 0, 0, 0, 0, b'x'];
 
+/// A ping of the client, without a payload.
+const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
+
 async fn pair() -> (UnixStream, WebSocket) {
     let (client, stream) = UnixStream::pair().unwrap();
     let io = Followed::new(Upgraded::behind(Bytes::new(), stream));
@@ -73,8 +76,6 @@ fn poll_by_one_that_panics(socket: &mut WebSocket) {
 #[test]
 fn small_messages_without_end_leave_their_loop_to_others() {
     const MESSAGES: usize = 5000;
-    /// Without a payload.
-    const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
     wakeful::block_on(async {
         for message in [X, PING] {
             let (mut client, mut socket) = pair().await;
@@ -447,6 +448,32 @@ fn a_client_that_makes_no_room_for_the_answer_to_its_close_has_the_time_of_a_clo
         let begun = now();
         let end = timeout(LONG, socket.recv()).await.expect("it does not wait for ever");
         assert!(end.is_none());
+        assert!(now() - begun >= CLOSE_WAIT);
+        drop(client);
+    });
+}
+
+#[test]
+fn a_client_with_pongs_that_wait_in_front_of_the_answer_has_no_more_than_the_time_of_a_close() {
+    wakeful::block_on(async {
+        pause();
+        let (mut client, mut socket) = pair().await;
+        fill(&mut socket).await;
+        client.write_all(&PING.repeat(10)).await.unwrap();
+        client.write_all(CLOSE).await.unwrap();
+        while !socket.recv().await.unwrap().unwrap().is_close() {}
+        let begun = now();
+        loop {
+            let mut cx = Context::from_waker(Waker::noop());
+            let polled = Pin::new(&mut socket).poll_next(&mut cx);
+            if socket.is_terminated() {
+                // Nothing would wake it for another poll.
+                assert!(matches!(polled, Poll::Ready(None)), "{polled:?}");
+                break;
+            }
+            assert!(polled.is_pending() && now() - begun < LONG);
+            wakeful::time::sleep(Duration::from_secs(1)).await;
+        }
         assert!(now() - begun >= CLOSE_WAIT);
         drop(client);
     });
