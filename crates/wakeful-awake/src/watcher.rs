@@ -53,7 +53,9 @@ pub enum WatchError {
 ///
 /// The counts come from the kernel's perf events, which cost the process some time at each switch.
 /// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`
-/// instead. If perf events are forbidden, it reads `/proc` five times per second.
+/// instead. If perf events are forbidden, it reads `/proc` five times per second. It does the same
+/// if events cannot be opened again, or would be more than 512 (one for each thread and CPU). It
+/// tries again after 5 s, and then after pauses that double, up to 5 minutes.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,

@@ -51,18 +51,21 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Opens events for a process and its descendants. Threads and processes that they start are
-    /// counted with the thread that starts them.
+    /// Opens events for a process and its descendants, at most `most`. Threads and processes that
+    /// they start are counted with the thread that starts them.
     ///
     /// # Errors
-    /// Not permitted, no descriptors left, or no such process.
-    pub(super) fn of_processes(processes: &mut Processes) -> io::Result<Self> {
+    /// Not permitted, no descriptors left, no such process, or more threads than that suffices for.
+    pub(super) fn of_processes(processes: &mut Processes, most: usize) -> io::Result<Self> {
         let (mut events, mut seen) = (Self::none(online_cpus()?), BTreeSet::new());
         for _ in 0..LISTINGS {
             let all = processes.threads()?;
             let new: Vec<i32> = all.difference(&seen).copied().collect();
             if new.is_empty() {
                 break;
+            }
+            if (seen.len() + new.len()).saturating_mul(events.cpus.len()) > most {
+                return Err(io::Error::other("there are too many threads"));
             }
             for tid in new {
                 events.add(|builder| builder.observe_pid(tid).inherit(true))?;

@@ -5,6 +5,7 @@ mod events;
 mod missed;
 mod processes;
 mod relief;
+mod retry;
 mod sampled;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -21,6 +23,7 @@ use events::Events;
 use missed::Missed;
 use processes::Processes;
 use relief::{Look, MOST_EVENTS, Means, Relief};
+use retry::Retry;
 use sampled::Sampled;
 
 /// The processes whose context switches are counted.
@@ -97,6 +100,7 @@ pub(crate) struct Switches {
     shortage: Option<io::Error>,
     /// Whether the events miss switches of a process.
     missed: Missed,
+    retry: Retry,
     relief: Relief,
     look: Look,
     total: u64,
@@ -109,7 +113,8 @@ impl Switches {
             Target::Process(pid) => Processes::of(pid.as_raw_nonzero().get()),
             Target::Cgroup(folder) => Processes::In(folder.clone()),
         };
-        let (events, sampled) = match (open_events(target, &mut processes), target) {
+        let opened = open_events(target, &mut processes, usize::MAX);
+        let (events, sampled) = match (opened, target) {
             (Ok(events), _) => (Ok(events), None),
             (Err(error), Target::Cgroup(path)) => {
                 return Err(match File::open(path.join("cgroup.procs")) {
@@ -140,9 +145,19 @@ impl Switches {
             Ok(events) => (Some(events), None),
             Err(refusal) => (None, Some(refusal)),
         };
-        let (relief, look) = (Relief::default(), Look::default());
-        let (shortage, missed, total) = (None, Missed::default(), 0);
-        Self { target, processes, events, sampled, refusal, shortage, missed, relief, look, total }
+        Self {
+            target,
+            processes,
+            events,
+            sampled,
+            refusal,
+            shortage: None,
+            missed: Missed::default(),
+            retry: Retry::default(),
+            relief: Relief::default(),
+            look: Look::default(),
+            total: 0,
+        }
     }
 
     /// Counts the switches since it was opened. Adds the CPUs that were used since the last count.
@@ -191,10 +206,10 @@ impl Switches {
     }
 
     /// Only the events count from now on. If they cannot be opened again (no descriptor is left),
-    /// `/proc` counts until they can.
+    /// or would be too many, `/proc` counts until they can.
     fn arm(&mut self) {
         if self.events.is_none() {
-            let Ok(events) = open_events(&self.target, &mut self.processes) else {
+            let Some(events) = self.reopen() else {
                 if self.sampled.is_none() {
                     match Sampled::of(&mut self.processes) {
                         Ok(sampled) => self.sampled = Some(sampled),
@@ -211,6 +226,20 @@ impl Switches {
             }
         }
         self.sampled = None;
+    }
+
+    /// `None`: that fails, or has failed a short time ago.
+    fn reopen(&mut self) -> Option<Events> {
+        let now = Instant::now();
+        if !self.retry.is_due(now) {
+            return None;
+        }
+        let events = open_events(&self.target, &mut self.processes, MOST_EVENTS).ok();
+        match events {
+            Some(_) => self.retry = Retry::default(),
+            None => self.retry.failed(now),
+        }
+        events
     }
 
     /// Called from time to time, after a count, with the CPUs that are online. If other CPUs were
@@ -269,9 +298,10 @@ impl Switches {
     }
 }
 
-fn open_events(target: &Target, processes: &mut Processes) -> io::Result<Events> {
+/// Opens at most so many events of a process. Those of a cgroup are few: one for each CPU.
+fn open_events(target: &Target, processes: &mut Processes, most: usize) -> io::Result<Events> {
     match target {
-        Target::Process(_) => Events::of_processes(processes),
+        Target::Process(_) => Events::of_processes(processes, most),
         Target::Cgroup(folder) => {
             // Another folder does not have such a file.
             File::open(folder.join("cgroup.procs"))?;
