@@ -26,6 +26,8 @@ use relief::{Look, MOST_EVENTS, Means, Relief};
 use retry::Retry;
 use sampled::Sampled;
 
+use crate::fork_gate::Places;
+
 /// The processes whose context switches are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -89,6 +91,8 @@ fn no_proc() -> io::Error {
 pub(crate) struct Switches {
     target: Target,
     processes: Processes,
+    /// Where a forked child finds the descriptors of the events.
+    places: Places,
     /// The kernel's events, which wake the watcher. `None`: they are refused, or closed because
     /// they would cost the process too much.
     events: Option<Events>,
@@ -107,13 +111,14 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// Counts all threads except the calling one.
-    pub(crate) fn open(target: &Target) -> Result<Self, CountError> {
+    /// Counts all threads except the calling one. The numbers of the events' descriptors are in
+    /// `places`, as far as there is room.
+    pub(crate) fn open(target: &Target, places: Places) -> Result<Self, CountError> {
         let mut processes = match target {
             Target::Process(pid) => Processes::of(pid.as_raw_nonzero().get()),
             Target::Cgroup(folder) => Processes::In(folder.clone()),
         };
-        let opened = open_events(target, &mut processes, usize::MAX);
+        let opened = open_events(target, &mut processes, usize::MAX, places);
         let (events, sampled) = match (opened, target) {
             (Ok(events), _) => (Ok(events), None),
             (Err(error), Target::Cgroup(path)) => {
@@ -132,7 +137,7 @@ impl Switches {
                 (Err(refusal), Some(sampled))
             }
         };
-        Ok(Self::new(target.clone(), processes, events, sampled))
+        Ok(Self { places, ..Self::new(target.clone(), processes, events, sampled) })
     }
 
     fn new(
@@ -148,6 +153,7 @@ impl Switches {
         Self {
             target,
             processes,
+            places: &[],
             events,
             sampled,
             refusal,
@@ -234,7 +240,8 @@ impl Switches {
         if !self.retry.is_due(now) {
             return None;
         }
-        let events = open_events(&self.target, &mut self.processes, MOST_EVENTS).ok();
+        let (target, processes) = (&self.target, &mut self.processes);
+        let events = open_events(target, processes, MOST_EVENTS, self.places).ok();
         match events {
             Some(_) => self.retry = Retry::default(),
             None => self.retry.failed(now),
@@ -299,13 +306,18 @@ impl Switches {
 }
 
 /// Opens at most so many events of a process. Those of a cgroup are few: one for each CPU.
-fn open_events(target: &Target, processes: &mut Processes, most: usize) -> io::Result<Events> {
+fn open_events(
+    target: &Target,
+    processes: &mut Processes,
+    most: usize,
+    places: Places,
+) -> io::Result<Events> {
     match target {
-        Target::Process(_) => Events::of_processes(processes, most),
+        Target::Process(_) => Events::of_processes(processes, most, places),
         Target::Cgroup(folder) => {
             // Another folder does not have such a file.
             File::open(folder.join("cgroup.procs"))?;
-            Events::of_cgroup(&File::open(folder)?)
+            Events::of_cgroup(&File::open(folder)?, places)
         }
     }
 }

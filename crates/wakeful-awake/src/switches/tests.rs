@@ -59,7 +59,7 @@ fn target(pid: i32) -> (Target, Processes) {
 
 fn by_events(pid: i32) -> io::Result<Switches> {
     let (target, mut processes) = target(pid);
-    let events = Events::of_processes(&mut processes, usize::MAX)?;
+    let events = Events::of_processes(&mut processes, usize::MAX, &[])?;
     Ok(Switches::new(target, processes, Ok(events), None))
 }
 
@@ -413,9 +413,9 @@ fn a_folder_that_was_removed_and_made_again_is_another_one() {
 fn who_is_not_there_is_an_error_that_says_so() {
     // Above the kernel's largest.
     let nobody = Target::Process(Pid::from_raw(i32::MAX).unwrap());
-    assert!(matches!(Switches::open(&nobody), Err(CountError::NoProcess(i32::MAX))));
+    assert!(matches!(Switches::open(&nobody, &[]), Err(CountError::NoProcess(i32::MAX))));
     let nowhere = Target::Cgroup("/nonexistent".into());
-    assert!(matches!(Switches::open(&nowhere), Err(CountError::NoCgroup(..))));
+    assert!(matches!(Switches::open(&nowhere, &[]), Err(CountError::NoCgroup(..))));
     let no_cgroup = Target::Cgroup("/proc".into());
-    assert!(matches!(Switches::open(&no_cgroup), Err(CountError::NoCgroup(..))));
+    assert!(matches!(Switches::open(&no_cgroup, &[]), Err(CountError::NoCgroup(..))));
 }
