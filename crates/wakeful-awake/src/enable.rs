@@ -15,6 +15,9 @@ use crate::watcher::{Done, WatchError, Watcher, own};
 /// The number of the descriptor by which this process's watcher holds CPUs. A forked child closes
 /// it.
 static HELD_BY: AtomicU64 = AtomicU64::new(NOBODY);
+/// The numbers of its perf events, which a forked child closes as well: they would keep the kernel
+/// counting. Copies of any further events stay open.
+static EVENTS: [AtomicU64; 4096] = [const { AtomicU64::new(NOBODY) }; 4096];
 /// The state of this process's watcher. A forked child has none, and finds its parent's process
 /// here. There is no lock, because a child could find it locked.
 static STATE: AtomicU64 = AtomicU64::new(NOBODY);
@@ -42,8 +45,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// process ran in the last 0.2 s. Without a keeper it holds all CPUs of the machine, if there are
 /// at most four and this process may use at least half of them.
 ///
-/// The thread ends with the process. A forked child does not hold CPUs, and may call this function
-/// again.
+/// The thread ends with the process. A forked child does not hold CPUs, has no copy of the thread's
+/// perf events (of the first 4,096), and may call this function again.
 ///
 /// # Errors
 /// Traffic cannot be observed, or CPUs may not be held. The message says what would permit it.
@@ -113,7 +116,7 @@ fn begin(settings: HoldSettings) -> Result<(), WatchError> {
     let (opened, result) = mpsc::sync_channel(1);
     // The thread itself opens the events, so that it does not count itself.
     let watch = move || {
-        let mut watcher = match Watcher::open_published(own(), settings, &HELD_BY, &DONE) {
+        let mut watcher = match Watcher::open_published(own(), settings, &HELD_BY, &EVENTS, &DONE) {
             Ok(watcher) => watcher,
             Err(error) => return drop(opened.send(Err(error))),
         };
@@ -154,11 +157,13 @@ extern "C" fn in_parent() {
     fork_gate::after_fork();
 }
 
-/// In a forked child the copy would hold CPUs for as long as the child lives.
+/// In a forked child the copies would hold CPUs, and count, for as long as the child lives.
 extern "C" fn in_child() {
-    if let Some(copy) = fork_gate::in_child(&HELD_BY) {
-        // SAFETY: it was the watcher's, whose thread is not in this process.
-        unsafe { libc::close(copy) };
+    for place in std::iter::once(&HELD_BY).chain(&EVENTS) {
+        if let Some(copy) = fork_gate::in_child(place) {
+            // SAFETY: it was the watcher's, whose thread is not in this process.
+            unsafe { libc::close(copy) };
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! process in the word, and ignores the word. So it never waits for a gate that another process
 //! closed, and never closes a number that may belong to another file by now.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -30,6 +30,9 @@ pub(crate) const NOBODY: u64 = 0;
 
 /// The place where a forked child finds the number of a descriptor.
 pub(crate) type Place = &'static AtomicU64;
+
+/// The places of several descriptors.
+pub(crate) type Places = &'static [AtomicU64];
 
 /// The value of this process in a word that a forked child may find.
 pub(crate) fn word(said: u32) -> u64 {
@@ -109,6 +112,12 @@ impl<T> Deref for Gated<T> {
     }
 }
 
+impl<T> DerefMut for Gated<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("it is there until the drop")
+    }
+}
+
 impl<T> Drop for Gated<T> {
     fn drop(&mut self) {
         let Some((place, entry)) = self.published else { return };
@@ -136,8 +145,13 @@ pub(crate) fn after_fork() {
 /// The handler after a fork, in the child, which has no other thread. Returns the copy to close.
 pub(crate) fn in_child(place: Place) -> Option<RawFd> {
     GATE.store(NOBODY, Ordering::Relaxed);
-    let entry = place.swap(NOBODY, Ordering::Relaxed);
-    let is_parents = entry != NOBODY && of(entry) == PARENT.load(Ordering::Relaxed);
+    let entry = place.load(Ordering::Relaxed);
+    if entry == NOBODY {
+        // Most places are free. A store would make the kernel copy their page.
+        return None;
+    }
+    place.store(NOBODY, Ordering::Relaxed);
+    let is_parents = of(entry) == PARENT.load(Ordering::Relaxed);
     is_parents.then_some((entry as u32).cast_signed())
 }
 

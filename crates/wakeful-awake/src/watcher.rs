@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use crate::fork_gate::Place;
+use crate::fork_gate::{Place, Places};
 use crate::hold::{Hold, HoldError, HoldSettings};
 use crate::machine::online_cpus;
 use crate::switches::{CountError, Switches, Target, needed};
@@ -53,7 +53,9 @@ pub enum WatchError {
 ///
 /// The counts come from the kernel's perf events, which cost the process some time at each switch.
 /// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`
-/// instead. If perf events are forbidden, it reads `/proc` five times per second.
+/// instead. If perf events are forbidden, it reads `/proc` five times per second. It does the same
+/// if events cannot be opened again, or would be more than 512 (one for each thread and CPU). It
+/// tries again after 5 s, and then after pauses that double, up to 5 minutes.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
@@ -138,19 +140,21 @@ impl Watcher {
     /// # Errors
     /// Context switches cannot be counted, or CPUs may not be held.
     pub fn open(target: Target, settings: HoldSettings) -> Result<Self, WatchError> {
-        Self::opened(target, settings, None)
+        Self::opened(target, settings, None, &[])
     }
 
     /// Like [`open`](Self::open). From now on, `place` has the number of the descriptor that holds
     /// the CPUs, because a copy of the descriptor in a forked child would hold them as well.
+    /// `events` has those of the perf events, as many as there is room for.
     /// `published` has the counters as of the last count.
     pub(crate) fn open_published(
         target: Target,
         settings: HoldSettings,
         place: Place,
+        events: Places,
         published: Published,
     ) -> Result<Self, WatchError> {
-        let watcher = Self::opened(target, settings, Some(place))?;
+        let watcher = Self::opened(target, settings, Some(place), events)?;
         Ok(Self { published: Some(published), ..watcher })
     }
 
@@ -158,9 +162,10 @@ impl Watcher {
         target: Target,
         settings: HoldSettings,
         place: Option<Place>,
+        events: Places,
     ) -> Result<Self, WatchError> {
         let folder = target.folder();
-        let switches = Switches::open(&target)?;
+        let switches = Switches::open(&target, events)?;
         let hold = Hold::open(settings, place)?;
         let (epoch, done) = (Instant::now(), Counted::default());
         let (published, used) = (None, BTreeMap::new());
@@ -303,7 +308,7 @@ impl Watcher {
             return false;
         }
         // The cgroup may be gone again. Then the next check looks for it.
-        let Ok(switches) = Switches::open(&self.target) else { return false };
+        let Ok(switches) = Switches::open(&self.target, &[]) else { return false };
         (self.switches, self.folder, self.done.seen) = (switches, folder, 0);
         true
     }

@@ -149,6 +149,42 @@ fn a_child_that_is_forked_while_another_thread_enables_may_enable() {
     }
 }
 
+/// How many descriptors of perf events this process has.
+fn perf_events() -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
+
+#[test]
+fn a_forked_child_has_no_copy_of_the_events() {
+    if std::env::var_os(ROLE).is_none() {
+        let name = "a_forked_child_has_no_copy_of_the_events";
+        let output = again(name, "forks").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    if let Err(error) = wakeful_awake::enable() {
+        return println!("skipped: {error}");
+    }
+    let before = perf_events();
+    if before == 0 {
+        return println!("skipped: perf events are refused");
+    }
+    // SAFETY: the child is alone, and glibc lets it allocate.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let copies = perf_events().try_into().unwrap_or(i32::MAX);
+        // SAFETY: nothing of the parent's runs here.
+        unsafe { libc::_exit(copies) };
+    }
+    let mut status = -1;
+    // SAFETY: the child is this process's, and `status` is written.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0, "{} copies of {before}", libc::WEXITSTATUS(status));
+    assert_eq!(perf_events(), before, "the parent's own");
+}
+
 #[test]
 fn the_thread_that_watches_takes_no_signal_of_the_process() {
     if std::env::var_os(ROLE).is_none() {

@@ -18,7 +18,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Check whether `wakeful serve --config FILE` would start: whether it knows each setting, and
-    /// can use the files that the settings name. No socket is opened.
+    /// can use the files that the settings name. No socket is opened, no file is left behind,
+    /// and none is changed.
     #[command(after_help = "Exit code: 0 if it would start; 1 if not, and the output says why.")]
     Check {
         /// The settings file.

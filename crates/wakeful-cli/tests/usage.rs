@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use common::PROGRAM;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 /// Says the option, the value, and what would be one.
 fn is_refused(command: &[&str], option: &str, value: &str, range: &str) {
@@ -201,6 +203,13 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
             "cannot write the pid file /nowhere/a.pid",
         ),
         ("workers = 1\npid-file = '/dev/null'", &[], "/dev/null: it is not a regular file"),
+        (
+            "access-log = 'json'\naccess-log-file = '/nowhere/a.log'",
+            &[],
+            "cannot write the access log /nowhere/a.log",
+        ),
+        ("access-log = 'json'\naccess-log-file = '/'", &[], "cannot write the access log /: "),
+        ("access-log = 'json'\naccess-log-file = '/tmp/no-such-log/'", &[], "name of a file"),
         ("", &["foo"], "the words after "),
         ("\ngrace = 'x'", &[], ", line 2: error: invalid value 'x' for '--grace"),
         ("access-log = 'json'\ngrace = 1", &["http", "--access-log-files", "f"], "the words after"),
@@ -209,6 +218,34 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
         let (code, text) = checked(settings, more);
         assert!(code == Some(1) && text.contains(expected), "{settings}: {code:?} {text}");
     }
+}
+
+/// A check by root would otherwise make a log that the service's own user cannot write.
+#[test]
+fn a_check_makes_no_access_log_and_touches_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let names = || {
+        let entries = std::fs::read_dir(directory.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    std::fs::write(at("cut"), "a line without its e").unwrap();
+    std::os::unix::fs::symlink("rotated", at("link")).unwrap();
+    mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let reader = open(at("pipe"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+    let before = names();
+    for name in ["new", "cut", "link", "pipe"] {
+        let file = at(name);
+        let settings = format!("access-log = 'json'\naccess-log-file = '{}'", file.display());
+        let (code, text) = checked(&settings, &[]);
+        assert_eq!((code, names()), (Some(0), before.clone()), "{text}");
+    }
+    assert_eq!(std::fs::read_to_string(at("cut")).unwrap(), "a line without its e");
+    // A pipe hangs up when its last writer leaves, and not before the first one has come.
+    let mut pipe = [PollFd::new(&reader, PollFlags::IN)];
+    assert_eq!(poll(&mut pipe, Some(&Timespec::default())).unwrap(), 0, "{pipe:?}");
 }
 
 #[test]

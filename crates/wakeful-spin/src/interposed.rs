@@ -20,7 +20,7 @@
 //!    crate. Then `ppoll` returns EINTR, whether the handler has SA_RESTART or not, as `epoll_wait`
 //!    and `poll` do (signal(7)). That is the answer of the wait. A signal without a handler stops
 //!    or ends the process there, or is discarded, and `ppoll` continues (ERESTARTNOHAND). If
-//!    several threads can get a signal, the kernel chooses one.
+//!    several threads can get a signal, the kernel chooses one (see the third difference).
 //! 3. The sleep after a spin is an `epoll_pwait` or `ppoll` with the same mask. A signal that has
 //!    come after the last look ends the sleep at once.
 //! 4. Then the thread gets its mask back. A signal that is delivered at this point came after the
@@ -39,6 +39,14 @@
 //! EINTR although no handler ran. It also does so after SIGSTOP and SIGCONT, with or without this
 //! crate. The second difference: a signal waits for the next look. That takes less than a
 //! microsecond as long as the thread has its CPU.
+//!
+//! The third difference: which thread gets a signal of the whole process (kill(2)). The kernel
+//! prefers the main thread, unless that thread blocks the signal. A spin blocks it. So if the main
+//! thread spins, and another thread does not block the signal, the handler runs on that thread. The
+//! main thread's wait then does not end with EINTR. Without this crate it would have. (With several
+//! threads, the kernel may choose another one in any case, for example while the main thread blocks
+//! the signal for a handler.) If the main thread must see the signal, block it in all other
+//! threads, or have the handler write into a pipe that the main thread watches.
 //!
 //! A handler may call a wait itself. That wait does not spin if the handler's thread is in a spin.
 //! A handler may also leave by `siglongjmp`. The mask is then what it would be without this crate.

@@ -47,8 +47,14 @@
 //!   of its time. (A handler with SA_NODEFER and no other blocked signal cannot be distinguished
 //!   from the program. Such a handler must not be the first code that waits with `poll` under
 //!   traffic.)
-//! * Signals: a wait ends with EINTR if a handler ran, even during a spin. `src/interposed.rs`
-//!   proves this, and names the one case in which EINTR is returned although no handler ran.
+//! * Signals: a wait ends with EINTR if a handler ran on its thread, even during a spin.
+//!   `src/interposed.rs` proves this, and names the one case in which EINTR is returned although no
+//!   handler ran.
+//! * Signals of the whole process (`kill`), if it has several threads: a thread that spins blocks
+//!   signals, so the handler runs on a thread that does not block the signal. Then the wait of the
+//!   main thread does not end with EINTR, although the kernel would have preferred that thread. If
+//!   this wait must end, block the signal in all other threads, or have the handler write into a
+//!   pipe that the main thread watches.
 //! * System calls: a spin makes `ppoll`, `epoll_pwait`, `rt_sigprocmask`, `sched_yield`,
 //!   `getrusage` and `sched_getscheduler`, and the sleep after it `epoll_pwait`, `epoll_pwait2` or
 //!   `ppoll`. If a seccomp filter makes one of them return an error, the spinning ends. If the

@@ -26,7 +26,7 @@ const PASSED: &str = "passed";
 const ONE_IS_PASSED: &str = "a socket that a service manager passes is one for all workers, and each loop needs its own (reuse-port): use the strategy exclusive";
 
 /// How long handshakes that are under way may take to complete, if the peer is not on this host.
-const UNTIL_HANDSHAKES_COMPLETE: Duration = Duration::from_millis(100);
+pub(crate) const UNTIL_HANDSHAKES_COMPLETE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Listeners {

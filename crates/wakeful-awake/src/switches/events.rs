@@ -6,13 +6,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::slice;
+use std::sync::atomic::AtomicU64;
 
 use perf_event::events::Software;
 use perf_event::{Builder, Sampler};
 use rustix::io::Errno;
 
 use super::processes::Processes;
+use crate::fork_gate::{Gated, Places};
 use crate::machine::online_cpus;
 
 /// An event wakes its reader once per this many switches of a thread on a CPU. It is not a power of
@@ -28,19 +31,36 @@ pub(crate) struct Events {
     cpus: Vec<usize>,
     /// The switches since the last count of events that are not read any more.
     ended: u64,
+    /// The places for the numbers of the next events, which a forked child closes.
+    places: slice::Iter<'static, AtomicU64>,
 }
 
 /// An event of one CPU.
 struct Counter {
     cpu: usize,
-    sampler: Sampler,
+    event: Gated<Event>,
     /// The last value that was read.
     seen: u64,
 }
 
 impl Counter {
-    fn new(cpu: usize, sampler: Sampler) -> Self {
-        Self { cpu, sampler, seen: 0 }
+    fn new(cpu: usize, event: Gated<Event>) -> Self {
+        Self { cpu, event, seen: 0 }
+    }
+}
+
+struct Event(Sampler);
+
+impl Event {
+    fn count(&mut self) -> io::Result<u64> {
+        self.0.as_counter_mut().read()
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open for as long as the sampler, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
 }
 
@@ -51,18 +71,27 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Opens events for a process and its descendants. Threads and processes that they start are
-    /// counted with the thread that starts them.
+    /// Opens events for a process and its descendants, at most `most`. Threads and processes that
+    /// they start are counted with the thread that starts them. The numbers of the descriptors are
+    /// in `places`, as far as there is room.
     ///
     /// # Errors
-    /// Not permitted, no descriptors left, or no such process.
-    pub(super) fn of_processes(processes: &mut Processes) -> io::Result<Self> {
-        let (mut events, mut seen) = (Self::none(online_cpus()?), BTreeSet::new());
+    /// Not permitted, no descriptors left, no such process, or more threads than `most` suffices
+    /// for.
+    pub(super) fn of_processes(
+        processes: &mut Processes,
+        most: usize,
+        places: Places,
+    ) -> io::Result<Self> {
+        let (mut events, mut seen) = (Self::none(online_cpus()?, places), BTreeSet::new());
         for _ in 0..LISTINGS {
             let all = processes.threads()?;
             let new: Vec<i32> = all.difference(&seen).copied().collect();
             if new.is_empty() {
                 break;
+            }
+            if (seen.len() + new.len()).saturating_mul(events.cpus.len()) > most {
+                return Err(io::Error::other("there are too many threads"));
             }
             for tid in new {
                 events.add(|builder| builder.observe_pid(tid).inherit(true))?;
@@ -74,14 +103,14 @@ impl Events {
 
     /// # Errors
     /// Not permitted, or no descriptors left.
-    pub(super) fn of_cgroup(folder: &File) -> io::Result<Self> {
-        let mut events = Self::none(online_cpus()?);
+    pub(super) fn of_cgroup(folder: &File, places: Places) -> io::Result<Self> {
+        let mut events = Self::none(online_cpus()?, places);
         events.add(|builder| builder.observe_cgroup(folder))?;
         Ok(events)
     }
 
-    fn none(cpus: Vec<usize>) -> Self {
-        Self { counters: Vec::new(), cpus, ended: 0 }
+    fn none(cpus: Vec<usize>, places: Places) -> Self {
+        Self { counters: Vec::new(), cpus, ended: 0, places: places.iter() }
     }
 
     /// Adds an event for each CPU. It adds none if the thread has ended, and none for a CPU that is
@@ -91,8 +120,9 @@ impl Events {
         of: impl for<'b> Fn(&'b mut Builder<'a>) -> &'b mut Builder<'a>,
     ) -> io::Result<()> {
         for &cpu in &self.cpus {
-            match open(|builder| of(builder).one_cpu(cpu)) {
-                Ok(sampler) => self.counters.push(Counter::new(cpu, sampler)),
+            let open = || open(|builder| of(builder).one_cpu(cpu));
+            match Gated::open(self.places.next(), open) {
+                Ok(event) => self.counters.push(Counter::new(cpu, event)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -112,10 +142,10 @@ impl Events {
     /// The kernel refuses to tell the count.
     pub(super) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
         let mut new = std::mem::take(&mut self.ended);
-        for Counter { cpu, sampler, seen } in &mut self.counters {
+        for Counter { cpu, event, seen } in &mut self.counters {
             // If the buffer is full, the kernel writes nothing, and wakes nobody.
-            while sampler.next_record().is_some() {}
-            let count = sampler.as_counter_mut().read()?;
+            while event.0.next_record().is_some() {}
+            let count = event.count()?;
             let before = std::mem::replace(seen, count);
             if count != before {
                 used.insert(*cpu);
@@ -131,8 +161,8 @@ impl Events {
     /// # Errors
     /// The kernel refuses to tell its count.
     pub(super) fn remove(&mut self, number: usize) -> io::Result<()> {
-        let Counter { mut sampler, seen, .. } = self.counters.swap_remove(number);
-        self.ended += sampler.as_counter_mut().read()?.saturating_sub(seen);
+        let Counter { mut event, seen, .. } = self.counters.swap_remove(number);
+        self.ended += event.count()?.saturating_sub(seen);
         Ok(())
     }
 
@@ -141,21 +171,18 @@ impl Events {
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.counters.iter().map(|counter| {
-            // SAFETY: it is open for as long as the sampler, which is borrowed.
-            unsafe { BorrowedFd::borrow_raw(counter.sampler.as_raw_fd()) }
-        })
+        self.counters.iter().map(|counter| counter.event.as_fd())
     }
 }
 
 fn open<'a>(
     of: impl for<'b> FnOnce(&'b mut Builder<'a>) -> &'b mut Builder<'a>,
-) -> io::Result<Sampler> {
+) -> io::Result<Event> {
     let mut builder = Builder::new(Software::CONTEXT_SWITCHES);
     // A switch happens in the kernel, so kernel events must be counted.
     of(&mut builder).include_kernel().sample_period(PERIOD).wakeup_events(1).enabled(true);
     // One page.
-    builder.build()?.sampled(1)
+    Ok(Event(builder.build()?.sampled(1)?))
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -5,6 +5,7 @@ mod events;
 mod missed;
 mod processes;
 mod relief;
+mod retry;
 mod sampled;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -21,7 +23,10 @@ use events::Events;
 use missed::Missed;
 use processes::Processes;
 use relief::{Look, MOST_EVENTS, Means, Relief};
+use retry::Retry;
 use sampled::Sampled;
+
+use crate::fork_gate::Places;
 
 /// The processes whose context switches are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +91,8 @@ fn no_proc() -> io::Error {
 pub(crate) struct Switches {
     target: Target,
     processes: Processes,
+    /// Where a forked child finds the descriptors of the events.
+    places: Places,
     /// The kernel's events, which wake the watcher. `None`: they are refused, or closed because
     /// they would cost the process too much.
     events: Option<Events>,
@@ -97,19 +104,22 @@ pub(crate) struct Switches {
     shortage: Option<io::Error>,
     /// Whether the events miss switches of a process.
     missed: Missed,
+    retry: Retry,
     relief: Relief,
     look: Look,
     total: u64,
 }
 
 impl Switches {
-    /// Counts all threads except the calling one.
-    pub(crate) fn open(target: &Target) -> Result<Self, CountError> {
+    /// Counts all threads except the calling one. The numbers of the events' descriptors are in
+    /// `places`, as far as there is room.
+    pub(crate) fn open(target: &Target, places: Places) -> Result<Self, CountError> {
         let mut processes = match target {
             Target::Process(pid) => Processes::of(pid.as_raw_nonzero().get()),
             Target::Cgroup(folder) => Processes::In(folder.clone()),
         };
-        let (events, sampled) = match (open_events(target, &mut processes), target) {
+        let opened = open_events(target, &mut processes, usize::MAX, places);
+        let (events, sampled) = match (opened, target) {
             (Ok(events), _) => (Ok(events), None),
             (Err(error), Target::Cgroup(path)) => {
                 return Err(match File::open(path.join("cgroup.procs")) {
@@ -127,7 +137,7 @@ impl Switches {
                 (Err(refusal), Some(sampled))
             }
         };
-        Ok(Self::new(target.clone(), processes, events, sampled))
+        Ok(Self { places, ..Self::new(target.clone(), processes, events, sampled) })
     }
 
     fn new(
@@ -140,9 +150,20 @@ impl Switches {
             Ok(events) => (Some(events), None),
             Err(refusal) => (None, Some(refusal)),
         };
-        let (relief, look) = (Relief::default(), Look::default());
-        let (shortage, missed, total) = (None, Missed::default(), 0);
-        Self { target, processes, events, sampled, refusal, shortage, missed, relief, look, total }
+        Self {
+            target,
+            processes,
+            places: &[],
+            events,
+            sampled,
+            refusal,
+            shortage: None,
+            missed: Missed::default(),
+            retry: Retry::default(),
+            relief: Relief::default(),
+            look: Look::default(),
+            total: 0,
+        }
     }
 
     /// Counts the switches since it was opened. Adds the CPUs that were used since the last count.
@@ -191,10 +212,10 @@ impl Switches {
     }
 
     /// Only the events count from now on. If they cannot be opened again (no descriptor is left),
-    /// `/proc` counts until they can.
+    /// or would be too many, `/proc` counts until they can.
     fn arm(&mut self) {
         if self.events.is_none() {
-            let Ok(events) = open_events(&self.target, &mut self.processes) else {
+            let Some(events) = self.reopen() else {
                 if self.sampled.is_none() {
                     match Sampled::of(&mut self.processes) {
                         Ok(sampled) => self.sampled = Some(sampled),
@@ -211,6 +232,21 @@ impl Switches {
             }
         }
         self.sampled = None;
+    }
+
+    /// `None`: that fails, or has failed a short time ago.
+    fn reopen(&mut self) -> Option<Events> {
+        let now = Instant::now();
+        if !self.retry.is_due(now) {
+            return None;
+        }
+        let (target, processes) = (&self.target, &mut self.processes);
+        let events = open_events(target, processes, MOST_EVENTS, self.places).ok();
+        match events {
+            Some(_) => self.retry = Retry::default(),
+            None => self.retry.failed(now),
+        }
+        events
     }
 
     /// Called from time to time, after a count, with the CPUs that are online. If other CPUs were
@@ -269,13 +305,19 @@ impl Switches {
     }
 }
 
-fn open_events(target: &Target, processes: &mut Processes) -> io::Result<Events> {
+/// Opens at most so many events of a process. Those of a cgroup are few: one for each CPU.
+fn open_events(
+    target: &Target,
+    processes: &mut Processes,
+    most: usize,
+    places: Places,
+) -> io::Result<Events> {
     match target {
-        Target::Process(_) => Events::of_processes(processes),
+        Target::Process(_) => Events::of_processes(processes, most, places),
         Target::Cgroup(folder) => {
             // Another folder does not have such a file.
             File::open(folder.join("cgroup.procs"))?;
-            Events::of_cgroup(&File::open(folder)?)
+            Events::of_cgroup(&File::open(folder)?, places)
         }
     }
 }

@@ -12,7 +12,8 @@
 
 /// If there are more threads, they are not read 20 times a second.
 pub(super) const MOST_THREADS: usize = 64;
-/// If there are more events, they are not closed and opened again, which costs some 10 µs each.
+/// If there are more events, they are not closed, and no more than these are opened again, which
+/// costs some 10 µs each.
 pub(super) const MOST_EVENTS: usize = 512;
 /// Below this many switches per check, events are cheaper than reading …
 const BUSY: u64 = 32;

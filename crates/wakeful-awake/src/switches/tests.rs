@@ -59,7 +59,7 @@ fn target(pid: i32) -> (Target, Processes) {
 
 fn by_events(pid: i32) -> io::Result<Switches> {
     let (target, mut processes) = target(pid);
-    let events = Events::of_processes(&mut processes)?;
+    let events = Events::of_processes(&mut processes, usize::MAX, &[])?;
     Ok(Switches::new(target, processes, Ok(events), None))
 }
 
@@ -143,6 +143,9 @@ fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
     let Ok(mut switches) = by_events(std::process::id().try_into().unwrap()) else {
         return eprintln!("skipped: perf events are refused");
     };
+    if switches.descriptors().count() > MOST_EVENTS / 2 {
+        return eprintln!("skipped: with so many CPUs, events are not opened again");
+    }
     let (target, mut processes) = target(std::process::id().try_into().unwrap());
     (switches.events, switches.sampled) = (None, Sampled::of(&mut processes).ok());
     assert!(switches.wakes_nobody() && switches.refusal().is_none());
@@ -156,8 +159,51 @@ fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
     switches.settle(false);
     assert!(switches.wakes_nobody());
     (switches.target, switches.processes) = (target, processes);
+    // Not at each check: an attempt may open many events before the one that fails.
+    switches.settle(false);
+    assert!(switches.wakes_nobody() && switches.sampled.is_some());
+    switches.retry = Retry::default();
     switches.settle(false);
     assert!(!switches.wakes_nobody());
+}
+
+/// How many threads the process of the next test has.
+const THREADS: &str = "WAKEFUL_AWAKE_TEST_THREADS";
+const HAVE_STARTED: &str = "have started";
+
+#[test]
+fn role_many_threads() {
+    let Ok(threads) = std::env::var(THREADS) else { return };
+    let (never, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+    for _ in 0..threads.parse().unwrap() {
+        let wait = wait.clone();
+        thread::spawn(move || drop(wait.lock().map(|wait| wait.recv())));
+    }
+    println!("{HAVE_STARTED}");
+    // This ends with the other test.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop(never);
+    std::process::exit(0);
+}
+
+#[test]
+fn events_that_would_be_too_many_are_not_opened_again() {
+    let threads = MOST_EVENTS / online_cpus().unwrap().len() + 1;
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "switches::tests::role_many_threads", "--nocapture"]);
+    program.env(THREADS, threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains(HAVE_STARTED)));
+    // As if its events had been closed under traffic.
+    let mut switches = by_proc(program.id().try_into().unwrap()).unwrap();
+    switches.refusal = None;
+    switches.settle(false);
+    assert!(switches.wakes_nobody() && switches.sampled.is_some());
+    assert!(switches.sampled.as_ref().is_some_and(|sampled| sampled.threads() >= threads));
+    drop(program.stdin.take());
+    program.wait().unwrap();
 }
 
 /// Removes the events that have hung up, like the watcher.
@@ -367,9 +413,9 @@ fn a_folder_that_was_removed_and_made_again_is_another_one() {
 fn who_is_not_there_is_an_error_that_says_so() {
     // Above the kernel's largest.
     let nobody = Target::Process(Pid::from_raw(i32::MAX).unwrap());
-    assert!(matches!(Switches::open(&nobody), Err(CountError::NoProcess(i32::MAX))));
+    assert!(matches!(Switches::open(&nobody, &[]), Err(CountError::NoProcess(i32::MAX))));
     let nowhere = Target::Cgroup("/nonexistent".into());
-    assert!(matches!(Switches::open(&nowhere), Err(CountError::NoCgroup(..))));
+    assert!(matches!(Switches::open(&nowhere, &[]), Err(CountError::NoCgroup(..))));
     let no_cgroup = Target::Cgroup("/proc".into());
-    assert!(matches!(Switches::open(&no_cgroup), Err(CountError::NoCgroup(..))));
+    assert!(matches!(Switches::open(&no_cgroup, &[]), Err(CountError::NoCgroup(..))));
 }

@@ -52,7 +52,7 @@ impl HttpArguments {
     /// A file cannot be used: a line for the user.
     pub(super) fn try_out(&self) -> Result<(), String> {
         self.tls.load(None)?;
-        self.site.options().map(drop)
+        self.site.try_out()
     }
 
     /// What HUP reloads.

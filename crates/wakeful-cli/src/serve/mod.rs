@@ -23,6 +23,7 @@ mod stalls;
 mod start;
 mod tls;
 mod workers;
+mod writable;
 
 use std::ffi::OsString;
 use std::mem;

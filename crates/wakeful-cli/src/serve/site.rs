@@ -7,6 +7,8 @@ use wakeful_services::http::{
     AccessLog, Destination, Format, HttpOptions, Precompressed, Query, ServeDir,
 };
 
+use super::writable::can_be_appended;
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files and logs")]
 pub(super) struct SiteArguments {
@@ -42,17 +44,33 @@ impl SiteArguments {
     /// # Errors
     /// A line for the user.
     pub(super) fn options(&self) -> Result<HttpOptions, String> {
-        let files = self.root.as_deref().map(ServeDir::new).transpose();
-        let files = files.map_err(|error| format!("--root: {error}"))?;
-        let files = files.map(|files| files.precompressed(Precompressed::Offer));
+        let files = self.files()?.map(|files| files.precompressed(Precompressed::Offer));
         let log = self.access_log.map(|format| self.open(format)).transpose();
         let log = log.map_err(|error| error.to_string())?;
         Ok(HttpOptions::new().files(files).access_log(log))
     }
 
+    /// Checks that the files can be used. The access log is not made.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn try_out(&self) -> Result<(), String> {
+        self.files()?;
+        let Some(path) = &self.access_log_file else { return Ok(()) };
+        can_be_appended(path)
+            .map_err(|error| format!("cannot write the access log {}: {error}", path.display()))
+    }
+
     /// What HUP reloads.
     pub(super) fn reloaded(&self) -> Option<&'static str> {
         self.access_log_file.is_some().then_some("reopening the access log")
+    }
+
+    /// # Errors
+    /// A line for the user.
+    fn files(&self) -> Result<Option<ServeDir>, String> {
+        let files = self.root.as_deref().map(ServeDir::new).transpose();
+        files.map_err(|error| format!("--root: {error}"))
     }
 
     fn open(&self, format: LogFormat) -> std::io::Result<AccessLog> {

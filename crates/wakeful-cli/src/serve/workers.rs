@@ -1,9 +1,7 @@
 //! `--workers` and its options: the service as processes.
 
-use std::fs::{self, File};
-use std::io;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -11,6 +9,7 @@ use wakeful_workers::{Master, Orphans, StartMethod};
 
 use super::given::given;
 use super::seconds::one_second_or_more;
+use super::writable::can_be_replaced;
 
 /// The ids of the options, for a service that has no workers.
 pub(super) const OPTIONS: [&str; 6] =
@@ -138,20 +137,6 @@ pub(super) fn keep<T: Clone + PartialEq>(
     let is_other = new != masters;
     new.clone_from(masters);
     is_other.then_some(option)
-}
-
-/// Checks that the pid file can be replaced. As the master does for that, it makes a new file in
-/// the same directory.
-///
-/// # Errors
-/// The directory may not be written, or the path is not a regular file.
-fn can_be_replaced(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    File::create(&new)?;
-    fs::remove_file(&new)
 }
 
 fn cpus() -> usize {

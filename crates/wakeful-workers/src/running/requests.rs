@@ -28,7 +28,7 @@ const SOONER: Duration = Duration::from_millis(250);
 
 /// How long workers that are told to end have to accept the clients that wait. Workers that
 /// somebody else told before accept no more, and neither do dead ones.
-const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
+pub(super) const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
 
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
@@ -122,11 +122,13 @@ impl Running {
 
     /// Keeps new clients out, if it is time for that. A moment later the sockets close. If clients
     /// still wait at one of them, a worker is started for them first.
-    pub(super) fn close_if_due(&mut self, now: Instant) {
+    pub(super) fn close_if_due(&mut self, mut now: Instant) {
         // Nobody accepts any more when no worker is left.
         if self.close_at.is_some_and(|at| at <= now || self.crew.is_over()) {
             self.close_at = None;
             self.listeners.let_nobody_in();
+            // That may have waited for handshakes, before the workers were told to end.
+            now = Instant::now();
             let may_wait = !self.listeners.groups.is_empty() || self.listeners.are_waited_at();
             self.closing =
                 Some(now + if may_wait { UNTIL_BACKLOGS_ARE_EMPTY } else { Duration::ZERO });

@@ -6,11 +6,17 @@ use nix::sys::signal::{Signal as Name, raise};
 use wakeful::LoopGroup;
 use wakeful::net::ListenAddr;
 
+use super::requests::UNTIL_BACKLOGS_ARE_EMPTY;
 use super::*;
+use crate::listeners::UNTIL_HANDSHAKES_COMPLETE;
 
 /// A master whose workers accept as far as it knows. There are no processes.
 fn with_workers(workers: usize) -> Running {
-    let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+    with_workers_at("127.0.0.1:0", workers)
+}
+
+fn with_workers_at(addr: &str, workers: usize) -> Running {
+    let addr: ListenAddr = addr.parse().unwrap();
     let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).workers(workers);
     let master = master.strategy(AcceptStrategy::ReusePort);
     let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
@@ -30,6 +36,16 @@ fn a_worker_that_is_wanted_again_before_it_drains_gets_connections_again() {
     let clients: Vec<_> = (0..200).map(|_| TcpStream::connect(&addr).unwrap()).collect();
     assert_eq!(running.listeners.groups.waited_at().into_iter().collect::<Vec<_>>(), [0, 1]);
     drop(clients);
+}
+
+/// Otherwise another worker would be started for clients that the workers were about to accept.
+#[test]
+fn the_time_for_backlogs_begins_when_the_last_handshakes_are_complete() {
+    let mut running = with_workers_at("0.0.0.0:0", 1);
+    let before = Instant::now();
+    running.end();
+    let closing = running.closing.expect("clients may wait at a socket of each worker");
+    assert!(closing - before >= UNTIL_HANDSHAKES_COMPLETE + UNTIL_BACKLOGS_ARE_EMPTY);
 }
 
 #[test]
