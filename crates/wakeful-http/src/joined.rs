@@ -28,6 +28,9 @@ const SMALL: usize = 256;
 /// The most bytes of joined pieces.
 const MOST: usize = 4 << 10;
 
+/// A longer piece is sent in parts: h2 takes fewer than 2³¹ bytes at a time.
+const LONGEST: usize = 1 << 30;
+
 /// Joining this many pieces spends one operation of the task's budget.
 const PIECES_OF_AN_OPERATION: usize = 8;
 
@@ -39,6 +42,34 @@ pub(crate) enum Data<D> {
     /// A piece of the body, as it is.
     Own(Contained<D>),
     Joined(Bytes),
+}
+
+impl<D: Buf> Data<D> {
+    /// Does `chunks_vectored` return all of it, or as much as there is room for?
+    fn is_vectored(&self) -> bool {
+        let length = self.remaining();
+        if self.chunk().len() >= length {
+            return true;
+        }
+        let mut slices = [IoSlice::new(&[]); 8];
+        let count = self.chunks_vectored(&mut slices);
+        count == slices.len()
+            || slices[..count].iter().map(|slice| slice.len()).sum::<usize>() >= length
+    }
+}
+
+/// Copies the piece that `polled` is, if it has several chunks, and its `chunks_vectored` returns
+/// only some of them, as it may. With HTTP/1.1 hyper takes the next piece for what comes after
+/// these.
+#[inline]
+pub(crate) fn vectored<D: Buf>(mut polled: Polled<D>) -> Polled<D> {
+    if let Poll::Ready(Some(Ok(frame))) = &mut polled
+        && let Some(data) = frame.data_mut()
+        && !data.is_vectored()
+    {
+        *data = Data::Joined(data.copy_to_bytes(data.remaining()));
+    }
+    polled
 }
 
 impl<D: Buf> Buf for Data<D> {
@@ -114,7 +145,7 @@ pub(crate) fn poll_frame<D: Buf, E: Into<BoxError>>(
 pub(crate) struct Joining<D> {
     pace: Pace,
     /// What came after the pieces that were last joined: a frame that is not small, an error, or
-    /// the end.
+    /// the end. Or the rest of a very long piece.
     next: Option<Box<Polled<D>>>,
 }
 
@@ -160,15 +191,15 @@ impl<D: Buf> Joining<D> {
         source: &mut impl Source<Data = D>,
         cx: &mut Context<'_>,
     ) -> Polled<D> {
-        if let Some(next) = self.next.take() {
-            return *next;
-        }
-        let polled = source.poll(cx);
+        let polled = match self.next.take() {
+            Some(next) => return self.part_of(*next),
+            None => source.poll(cx),
+        };
         if self.pace == Pace::Single {
             if small_length(&polled).is_some() {
                 self.pace = Pace::AfterOne;
             }
-            return polled;
+            return self.part_of(polled);
         }
         match small(polled) {
             Ok(piece) => Poll::Ready(Some(Ok(Frame::data(self.join(piece, source, cx))))),
@@ -176,9 +207,28 @@ impl<D: Buf> Joining<D> {
                 if self.pace == Pace::AfterOne {
                     self.pace = Pace::Single;
                 }
-                other
+                self.part_of(other)
             }
         }
+    }
+
+    /// If it is a very long piece, returns a part of it, and keeps the rest.
+    #[inline]
+    fn part_of(&mut self, polled: Polled<D>) -> Polled<D> {
+        let length = match &polled {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Buf::remaining),
+            _ => 0,
+        };
+        if length <= LONGEST { polled } else { self.part_of_long(polled) }
+    }
+
+    #[cold]
+    fn part_of_long(&mut self, mut polled: Polled<D>) -> Polled<D> {
+        let Poll::Ready(Some(Ok(frame))) = &mut polled else { return polled };
+        let Some(data) = frame.data_mut() else { return polled };
+        let part = Data::Joined(data.copy_to_bytes(LONGEST));
+        self.next = Some(Box::new(polled));
+        Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
     /// Joins `first` and the small pieces that are ready after it. If the body panics, they are
@@ -374,6 +424,97 @@ mod tests {
         assert_eq!(data(&mut joining, &mut body), (one.clone(), false));
         assert_eq!(data(&mut joining, &mut body), (Bytes::from_static(b"oneone"), true));
         assert!(joining.is_at_end(|| body.is_at_end()));
+    }
+
+    /// Says only of the first half that it can be written.
+    struct Halves(Bytes);
+
+    impl Buf for Halves {
+        fn remaining(&self) -> usize {
+            self.0.len()
+        }
+
+        fn chunk(&self) -> &[u8] {
+            &self.0[..self.0.len().div_ceil(2)]
+        }
+
+        fn advance(&mut self, count: usize) {
+            self.0.advance(count);
+        }
+    }
+
+    #[test]
+    fn a_piece_that_shows_only_its_first_chunk_is_copied_for_http1_and_no_other_one() {
+        fn polled<D: Buf>(data: D) -> (Data<D>, Vec<u8>) {
+            let frame = Frame::data(Data::Own(Contained::new(data)));
+            let Poll::Ready(Some(Ok(frame))) = vectored(Poll::Ready(Some(Ok(frame)))) else {
+                panic!("no frame")
+            };
+            let Ok(data) = frame.into_data() else { panic!("no data") };
+            let mut slices = [IoSlice::new(&[]); 4];
+            let count = data.chunks_vectored(&mut slices);
+            let bytes = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+            (data, bytes)
+        }
+        let bytes = Bytes::from_static(b"one two");
+        assert_eq!(polled(Halves(bytes.clone())).1, bytes);
+        let (chain, of_chain) = polled(bytes.slice(..3).chain(bytes.slice(3..)));
+        assert!(matches!(chain, Data::Own(_)));
+        assert_eq!(of_chain, bytes);
+        assert!(matches!(polled(bytes).0, Data::Own(_)));
+    }
+
+    /// Has more bytes than there is memory for.
+    struct Huge(usize);
+
+    impl Buf for Huge {
+        fn remaining(&self) -> usize {
+            self.0
+        }
+
+        fn chunk(&self) -> &[u8] {
+            &[0; 1000]
+        }
+
+        fn advance(&mut self, count: usize) {
+            self.0 -= count;
+        }
+
+        /// They are not looked at.
+        fn copy_to_bytes(&mut self, length: usize) -> Bytes {
+            self.advance(length);
+            Bytes::new()
+        }
+    }
+
+    impl Source for Option<Huge> {
+        type Data = Huge;
+
+        fn poll(&mut self, _: &mut Context<'_>) -> Polled<Huge> {
+            let frame = self.take().map(|data| Frame::data(Data::Own(Contained::new(data))));
+            Poll::Ready(frame.map(Ok))
+        }
+
+        fn is_at_end(&self) -> bool {
+            self.is_none()
+        }
+    }
+
+    #[test]
+    fn a_piece_that_is_too_long_for_h2_is_sent_in_parts() {
+        let mut joining = Joining::default();
+        let mut source = Some(Huge(5 * LONGEST / 2));
+        let mut rest = Vec::new();
+        while !joining.is_at_end(|| source.is_at_end()) {
+            let polled = joining.poll(&mut source, &mut Context::from_waker(Waker::noop()));
+            let Poll::Ready(Some(Ok(frame))) = polled else { panic!("no frame") };
+            match frame.into_data().ok() {
+                Some(Data::Joined(_)) => rest.push(None),
+                Some(Data::Own(data)) => rest.push(Some(data.remaining())),
+                None => panic!("no data"),
+            }
+        }
+        assert_eq!(rest, [None, None, Some(LONGEST / 2)]);
     }
 
     #[test]

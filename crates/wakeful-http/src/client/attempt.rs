@@ -5,7 +5,7 @@
 //! hyper's error.
 
 use std::error::Error;
-use std::mem;
+use std::{io, mem};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -127,6 +127,9 @@ impl<B: OutgoingBody> Lease<B> {
                 }
                 let error = failed.into_error();
                 let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
+                // hyper shows the connection's end as an I/O error. Or h2 itself has ended it.
+                let has_ended = error.source().is_some_and(|e| e.is::<io::Error>())
+                    || of_http2.is_some_and(|e| e.is_library() && e.is_go_away());
                 let cause = if stream.has_panicked() {
                     Cause::Panic
                 } else if error.is_user() {
@@ -148,7 +151,7 @@ impl<B: OutgoingBody> Lease<B> {
                     Some(e) if e.is_remote() && e.reason() == Some(h2::Reason::REFUSED_STREAM) => {
                         Acted::No
                     }
-                    Some(e) if e.is_io() && was_used => Acted::OnceAtMost,
+                    _ if has_ended && was_used => Acted::OnceAtMost,
                     _ => Acted::Perhaps,
                 };
                 Err(Failure { error, request, acted, cause, is_ending })

@@ -463,7 +463,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
         }
         let polled = match pieces {
             Some(_) => given.joining.poll(&mut given.body, cx),
-            None => given.body.poll(cx),
+            None => joined::vectored(given.body.poll(cx)),
         };
         given.owes = pieces.is_some() && polled.is_ready();
         polled.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))

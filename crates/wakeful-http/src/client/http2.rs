@@ -78,6 +78,10 @@ pub(super) struct Http2<B: OutgoingBody> {
 /// A connection is silent when nothing was received for this long while a request waited for it.
 /// The server's settings are waited for as long.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How many streams whose responses were given up h2 remembers, for a second. What still comes on
+/// them is ignored. What comes on a stream that is forgotten counts as an error of the server, and
+/// h2 ends the connection after 1,024 of these.
+const REMEMBERED_RESETS: usize = 4096;
 /// How many bytes of a request's body h2 holds at most, besides its last piece.
 const SEND_BUFFER: usize = 256 << 10;
 /// The least window of a connection. h2 counts how many bytes the unread frames of all responses
@@ -105,6 +109,7 @@ impl<B: OutgoingBody> Http2<B> {
             .initial_stream_window_size(settings.stream_window)
             .initial_connection_window_size(connection_window(settings.stream_window))
             .max_send_buf_size(SEND_BUFFER)
+            .max_concurrent_reset_streams(REMEMBERED_RESETS)
             .handshake::<_, Outgoing<B>>(io)
             .await?;
         let this = Rc::new(Self {

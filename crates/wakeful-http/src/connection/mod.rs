@@ -16,6 +16,7 @@
 //! | `response_writes` | how fast responses are taken |
 //! | `open_streams`, `hand_over`, `shut_window` | HTTP/2's streams: their room for responses; which request is which; how long there is none |
 //! | `tunnels` | HTTP/2's upgraded streams, and what they leave |
+//! | `reset_ration` | HTTP/2: how often a stream may be reset |
 //! | `closing` | whether the next response is the last one |
 //! | `movable_state` | what goes along to another loop |
 //! | `reads` | HTTP/1's bytes on their way through `framing` |
@@ -37,6 +38,7 @@ mod reads;
 mod request_limits;
 mod request_names;
 mod request_table;
+mod reset_ration;
 mod response_writes;
 mod rewound;
 mod shut_window;
@@ -53,6 +55,7 @@ pub(crate) use self::open_streams::OpenStreams;
 pub(crate) use self::phase::{Act, Phase};
 pub(crate) use self::protocol::{PREFACE, Protocol};
 pub(crate) use self::request_limits::{Key, Request, TimeLimits};
+pub(crate) use self::reset_ration::{ResetRation, Turn};
 pub(crate) use self::rewound::Rewound;
 pub(crate) use self::state::ConnectionState;
 pub(crate) use self::timer::Timer;

@@ -60,6 +60,11 @@ impl OpenStreams {
         self.streams.len()
     }
 
+    /// Is this stream open?
+    pub(crate) fn has(&self, stream: u32) -> bool {
+        self.place(stream).is_some()
+    }
+
     /// The stream that was opened last, if it is open.
     pub(crate) fn last(&self) -> Option<u32> {
         self.streams.last().map(|last| last.stream)

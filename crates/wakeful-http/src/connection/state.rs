@@ -19,6 +19,7 @@ use super::open_streams::OpenStreams;
 use super::phase::{Phase, PhaseClock};
 use super::protocol::Protocol;
 use super::request_table::RequestTable;
+use super::reset_ration::ResetRation;
 use super::response_writes::ResponseWrites;
 use crate::framing::Framing;
 use crate::loop_state::LoopState;
@@ -35,6 +36,8 @@ pub(crate) struct ConnectionState {
     last_body: LastBody,
     writes: ResponseWrites,
     streams: RefCell<OpenStreams>,
+    /// For HTTP/2.
+    resets: Option<ResetRation>,
     closing: Closing,
     pub(super) clock: PhaseClock,
     /// For HTTP/1, if ambiguous lengths are refused: the framing of what was read on this loop.
@@ -73,6 +76,7 @@ impl ConnectionState {
             last_body: LastBody::default(),
             writes: ResponseWrites::default(),
             streams: RefCell::new(OpenStreams::new(most_streams)),
+            resets: (protocol == Protocol::Http2).then(ResetRation::default),
             closing: Closing::default(),
             framing,
             checks_client: Cell::new(false),
@@ -118,6 +122,11 @@ impl ConnectionState {
     /// code runs.
     pub(crate) fn streams(&self) -> RefMut<'_, OpenStreams> {
         self.streams.borrow_mut()
+    }
+
+    /// With HTTP/2: how often a stream may be reset because nobody needs its body.
+    pub(crate) fn resets(&self) -> Option<&ResetRation> {
+        self.resets.as_ref()
     }
 
     /// Whether the connection is about to close.

@@ -72,7 +72,12 @@ impl ObservedFrames {
                 Found::InitialWindow(bytes) => return open.begin_with(bytes),
             };
             count += 1;
-            if let Err(refusal) = limits.received(frame) {
+            let is_late_reset = frame.kind == frames::RST_STREAM && !open.has(frame.stream);
+            let received = match is_late_reset {
+                true => limits.received_late_reset(),
+                false => limits.received(frame),
+            };
+            if let Err(refusal) = received {
                 flood.get_or_insert(refusal);
             }
             *last = Some(frame);

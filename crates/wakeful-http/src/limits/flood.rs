@@ -82,6 +82,15 @@ impl Flood {
         if is_free || self.control.take() { Ok(()) } else { Err(refusal) }
     }
 
+    /// Called when the client has reset a stream whose response it has completely: it does not send
+    /// the rest of its request.
+    ///
+    /// # Errors
+    /// The frame was one too many.
+    pub(crate) fn received_late_reset(&mut self) -> Result<(), Refusal> {
+        if self.control.take() { Ok(()) } else { Err(Refusal::Http2ResetFlood) }
+    }
+
     fn is_answer(&mut self, frame: Frame) -> bool {
         frame.flags & frames::ACK != 0 && take(&mut self.answers)
     }

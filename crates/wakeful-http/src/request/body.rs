@@ -13,7 +13,8 @@ use pin_project_lite::pin_project;
 use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
-use crate::connection::{LastWaker, Progress, Protocol};
+use super::unread;
+use crate::connection::{LastWaker, Progress, ResetRation};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Locking, SafeWaker};
 use crate::joined::{self, Data, Joining, Polled, Source};
@@ -39,12 +40,14 @@ pub struct RequestBody(
 
 #[derive(Debug)]
 struct Unread {
-    inner: Locking<Limited<Incoming>>,
+    /// `None` only during the drop.
+    inner: Option<Locking<Limited<Incoming>>>,
     waker: SafeWaker,
+    /// With HTTP/2: how often a body may be dropped before its end.
+    resets: Option<ResetRation>,
     /// What the limits need to know.
     progress: Option<Progress>,
     last_waker: LastWaker,
-    protocol: Protocol,
     /// Whether the body has returned its end, or an error.
     has_ended: bool,
 }
@@ -53,37 +56,50 @@ impl RequestBody {
     #[inline]
     pub(crate) fn new(
         inner: Incoming,
-        protocol: Protocol,
         progress: Option<Progress>,
         most: Option<u64>,
+        resets: Option<&ResetRation>,
     ) -> Self {
         if inner.is_end_stream() {
             return Self(None);
         }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
-        let (last_waker, has_ended) = (LastWaker::default(), false);
-        Self(Some(Box::new(Unread { inner, waker, progress, last_waker, protocol, has_ended })))
+        Self(Some(Box::new(Unread {
+            inner: Some(Locking::new(Limited::new(inner, most))),
+            waker: SafeWaker::default(),
+            resets: resets.cloned(),
+            progress,
+            last_waker: LastWaker::default(),
+            has_ended: false,
+        })))
     }
 }
 
 impl Unread {
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(|inner| inner.is_end_stream())
+    }
+
     /// With HTTP/2: hyper takes a reset without an error code for the body's end.
     fn is_cut_short(&self) -> bool {
-        self.protocol == Protocol::Http2 && !self.inner.is_end_stream()
+        self.resets.is_some() && !self.is_end_stream()
     }
 }
 
 /// After a body is dropped, hyper reads once more, in case only little of the body is left.
 impl Drop for Unread {
     fn drop(&mut self) {
-        let Some(progress) = &self.progress else { return };
         // Like the drop, `is_end_stream` may panic.
-        foreign_code::contain(|| {
-            if !self.inner.is_end_stream() {
-                progress.is_dropped();
-            }
-        });
+        let mut has_rest = false;
+        foreign_code::contain(|| has_rest = !self.is_end_stream());
+        if let Some(progress) = &self.progress
+            && has_rest
+        {
+            progress.is_dropped();
+        }
+        if let (Some(inner), Some(resets)) = (self.inner.take_if(|_| has_rest), &self.resets) {
+            unread::drop_in_turn(inner, resets);
+        }
     }
 }
 
@@ -101,13 +117,16 @@ impl Body for RequestBody {
             ready!(pin!(consume_budget()).poll(cx));
         }
         let Some(this) = &mut self.0 else { return Poll::Ready(None) };
-        let Unread { inner, waker, progress, last_waker, .. } = &mut **this;
+        let Unread { inner: Some(inner), waker, progress, last_waker, .. } = &mut **this else {
+            return Poll::Ready(None);
+        };
+        let inner = Pin::new(&mut **inner);
         let mut polled = waker.with(cx, |cx| match progress {
             Some(progress) => {
                 let waker = progress.asks(last_waker, cx.waker());
-                Pin::new(&mut **inner).poll_frame(&mut Context::from_waker(&waker))
+                inner.poll_frame(&mut Context::from_waker(&waker))
             }
-            None => Pin::new(&mut **inner).poll_frame(cx),
+            None => inner.poll_frame(cx),
         });
         if !this.has_ended && matches!(polled, Poll::Ready(None)) && this.is_cut_short() {
             let text = "the client ended its request's stream before the request was complete";
@@ -122,11 +141,12 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|it| it.inner.is_end_stream())
+        self.0.as_ref().is_none_or(|it| it.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), |it| it.inner.size_hint())
+        let inner = self.0.as_ref().and_then(|it| it.inner.as_ref());
+        inner.map_or(SizeHint::with_exact(0), |inner| inner.size_hint())
     }
 }
 
@@ -245,7 +265,7 @@ where
         let mut source = OfService { body: body.as_mut(), observed: this.observed.as_deref() };
         let polled = match is_http2 {
             true => this.joining.poll(&mut source, cx),
-            false => source.poll(cx),
+            false => joined::vectored(source.poll(cx)),
         };
         if let Some(observed) = this.observed
             && let Poll::Ready(frame) = &polled

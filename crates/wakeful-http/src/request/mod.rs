@@ -4,9 +4,9 @@
 //! request that begins also ends. An admitted request holds an `InFlight`, which moves from the
 //! service's future into the response's body, and releases everything when the body is dropped.
 //!
-//! `admission` refuses before the service is called, `refused` is what is answered then, and `body`
-//! has the bodies on their way through the limits. The limits of what is in flight are
-//! `connection`'s.
+//! `admission` refuses before the service is called, `refused` is what is answered then, `body` has
+//! the bodies on their way through the limits, and `unread` the rest of one that nobody needs. The
+//! limits of what is in flight are `connection`'s.
 
 mod admission;
 mod body;
@@ -15,6 +15,7 @@ mod in_flight;
 mod kept_panic;
 mod refused;
 mod service;
+mod unread;
 
 pub use self::body::RequestBody;
 pub(crate) use self::service::ConnectionService;

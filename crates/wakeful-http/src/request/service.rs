@@ -25,6 +25,7 @@ use super::close_header::say_close;
 use super::in_flight::InFlight;
 use super::kept_panic;
 use super::refused::{self, Refused};
+use super::unread;
 use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::error::BoxError;
@@ -135,7 +136,11 @@ where
         };
         connection.loop_state().counts().request_begins();
         if let Err(refused) = admission::admit(connection, &request, is_clear) {
-            return self.refused(refused, &request, observed, offered);
+            let answer = self.refused(refused, &request, observed, offered);
+            if let Some(resets) = self.connection.resets() {
+                unread::drop_in_turn(unread::rest_of(request.into_body()), resets);
+            }
+            return answer;
         }
         let time_limits = admission::time_limits(&request, connection.loop_state().limits());
         let is_tunnel = request.method() == Method::CONNECT;
@@ -155,7 +160,7 @@ where
             in_flight.asks_for(stream);
         }
         let (head, body) = request.into_parts();
-        let body = RequestBody::new(body, protocol, progress, most);
+        let body = RequestBody::new(body, progress, most, connection.resets());
         let service = self.service.clone();
         // The request is built in its final place: each further variable would cost another copy.
         Answer {

@@ -4,44 +4,50 @@
 //! many would be reset at a time, the rest is read and discarded for a while: see
 //! [`ResetRation`]. Most bodies end meanwhile, and then there is no reset.
 
-use http_body::Body;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
 use wakeful::LoopHandle;
 use wakeful::task::consume_budget;
 use wakeful::time::{sleep_until, timeout_at};
 
 use crate::connection::{ResetRation, Turn};
-use crate::foreign_code;
+use crate::foreign_code::{self, Locking};
 
-/// Drops `body`, now or later.
-pub(super) fn drop_in_turn<B>(body: B, resets: &ResetRation)
-where
-    B: Body<Data: Send> + Unpin + 'static,
-{
-    // A body may be dropped anywhere. Nothing can be read on where no loop runs.
-    if LoopHandle::try_current().is_ok()
-        && !body.is_end_stream()
-        && let Some(turn) = resets.wait()
-    {
-        wakeful::spawn(read_on(body, turn)).detach();
-    } else {
-        foreign_code::contain(|| drop(body));
-    }
+pub(super) type Rest = Locking<Limited<Incoming>>;
+
+/// The rest of a request that is refused.
+pub(super) fn rest_of(body: Incoming) -> Rest {
+    Locking::new(Limited::new(body, usize::MAX))
 }
 
-async fn read_on<B: Body + Unpin>(mut body: B, turn: Turn) {
-    let at = turn.at();
-    let read = async {
-        while let Some(Ok(_)) = body.frame().await {
-            consume_budget().await;
+/// Drops a body, now or later.
+pub(super) fn drop_in_turn(body: Rest, resets: &ResetRation) {
+    foreign_code::contain(|| {
+        // A body may be dropped anywhere. Nothing can be read on where no loop runs.
+        if !body.is_end_stream()
+            && LoopHandle::try_current().is_ok()
+            && let Some(turn) = resets.wait()
+        {
+            wakeful::spawn(read_on(body, turn)).detach();
         }
-        body.is_end_stream()
+    });
+}
+
+async fn read_on(mut body: Rest, turn: Turn) {
+    let at = turn.at();
+    let has_ended = async {
+        loop {
+            match body.frame().await {
+                Some(Ok(_)) => consume_budget().await,
+                // The limit of a body's length is no end.
+                Some(Err(error)) => break !error.is::<LengthLimitError>(),
+                None => break true,
+            }
+        }
     };
-    match timeout_at(at, read).await {
+    match timeout_at(at, has_ended).await {
         Ok(true) => turn.is_not_needed(),
-        // More has come than the limit allows.
         Ok(false) => sleep_until(at).await,
         Err(_) => {}
     }
-    foreign_code::contain(|| drop(body));
 }

@@ -18,7 +18,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use wakeful_http::client::{GrpcService, Target};
 
-use super::common::{addr, router, server};
+use super::common::{Gate, addr, router, server};
 use super::*;
 
 type Http2 = Connection<TcpStream, Bytes>;
@@ -1079,6 +1079,65 @@ fn small_pieces_of_a_request_that_nobody_reads_cost_no_other_request_of_their_co
         read.send(()).await.unwrap();
         posted.await.unwrap().unwrap();
         assert_eq!(all_lengths.recv().await.unwrap(), PIECES);
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+/// What the server has sent by then still comes.
+#[test]
+fn responses_that_are_given_up_cost_no_other_request_of_their_connection() {
+    const GIVEN_UP: usize = 600;
+    let endless = || async {
+        let piece = || Ok::<_, Infallible>(Bytes::from_static(&[7; 1 << 14]));
+        axum::body::Body::from_stream(repeat_with(piece))
+    };
+    let app = router().route("/endless", axum::routing::get(endless));
+    let (gate, app) = Gate::on(app);
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder().max_connections(1), addr(&running));
+        let other = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/gated")).await).await }
+        });
+        gate.one_entered().await;
+        for _ in 0..GIVEN_UP {
+            let mut body = host.send(get("/endless")).await.unwrap().into_body();
+            body.frame().await.unwrap().unwrap();
+        }
+        gate.open();
+        assert_eq!(other.await.unwrap(), "released");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+/// They are not read, and the client sends on until it learns that.
+#[test]
+fn uploads_that_are_refused_cost_no_other_request_of_their_connection() {
+    const REFUSED: usize = 1500;
+    type Pieces = LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+    let refuse = || async { axum::http::StatusCode::FORBIDDEN };
+    let app = router().route("/refuse", axum::routing::post(refuse));
+    let (gate, app) = Gate::on(app);
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let settings = Client::builder().max_connections(1);
+        let client = settings.build::<Either<Full<Bytes>, StreamBody<Pieces>>>();
+        let host = client.host(&Target::from(addr(&running)).version(HttpVersion::Http2));
+        let other = wakeful::spawn({
+            let request = Request::get("/gated").body(Either::Left(Full::default())).unwrap();
+            let host = host.clone();
+            async move { text(host.send(request).await).await }
+        });
+        gate.one_entered().await;
+        for _ in 0..REFUSED {
+            let piece = || Ok(Frame::data(Bytes::from_static(&[7; 1 << 14])));
+            let body = StreamBody::new(repeat_with(piece).take(64).boxed_local());
+            let request = Request::post("/refuse").body(Either::Right(body)).unwrap();
+            assert_eq!(host.send(request).await.unwrap().status(), 403);
+        }
+        gate.open();
+        assert_eq!(other.await.unwrap(), "released");
         assert_eq!(client.counts().opened(), 1);
     });
 }

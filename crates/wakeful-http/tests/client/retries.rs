@@ -40,6 +40,31 @@ fn an_idempotent_request_is_repeated_if_a_kept_connection_closes_without_a_word(
     });
 }
 
+/// The first connection of HTTP/2 answers one request, and is gone when the second comes.
+#[test]
+fn an_idempotent_request_is_repeated_if_a_connection_of_http2_breaks_off() {
+    on_a_loop(async {
+        for method in ["GET", "POST"] {
+            let addr = scripted(async |number, stream| {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                for request in 0.. {
+                    let Some(Ok((_, mut respond))) = connection.accept().await else { return };
+                    if (number, request) == (0, 1) {
+                        return;
+                    }
+                    respond.send_response(Response::new(()), true).unwrap();
+                }
+            })
+            .await;
+            let (client, host) = http2(Client::builder(), addr);
+            assert!(host.send(get("/")).await.unwrap().status().is_success());
+            let second = host.send(request(method, "/", "")).await;
+            assert_eq!(second.is_ok(), method == "GET", "{second:?}");
+            assert_eq!(client.counts().retried(), u64::from(method == "GET"));
+        }
+    });
+}
+
 /// A server does this if it limits the age or the requests of its connections.
 #[test]
 fn kept_connections_that_close_one_after_the_other_cost_an_idempotent_request_one_retry() {
