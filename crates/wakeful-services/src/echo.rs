@@ -214,7 +214,9 @@ async fn serve(
             }
             if moving.is_wanted() {
                 let (unread, charge) = frames.take();
-                moving.carry(Box::new(charge));
+                if !charge.is_empty() {
+                    moving.carry(Box::new(charge));
+                }
                 match moving.hand_over(stream.into_inner(), peer, unread) {
                     Ok(()) => return Ok(()),
                     Err((kept, unread)) => {
@@ -232,8 +234,8 @@ async fn serve(
     outcome.and(ended)
 }
 
-/// What the unread bytes of a connection take from the budget. They take nothing if the connection
-/// is new.
+/// What the unread bytes of a connection take from the budget. Few bytes, and a new connection, take
+/// nothing.
 fn carried(moving: &Moving) -> Charge {
     let charge = moving.carried().and_then(|carried| carried.downcast::<Charge>().ok());
     charge.map_or_else(Charge::default, |charge| *charge)
