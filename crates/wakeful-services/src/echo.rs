@@ -234,8 +234,8 @@ async fn serve(
     outcome.and(ended)
 }
 
-/// What the unread bytes of a connection take from the budget. Few bytes, and a new connection, take
-/// nothing.
+/// What the unread bytes of a connection take from the budget. Few bytes take nothing, and neither
+/// does a new connection.
 fn carried(moving: &Moving) -> Charge {
     let charge = moving.carried().and_then(|carried| carried.downcast::<Charge>().ok());
     charge.map_or_else(Charge::default, |charge| *charge)
