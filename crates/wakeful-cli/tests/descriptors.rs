@@ -5,7 +5,7 @@
 mod http2;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -143,6 +143,27 @@ fn every_client_of_a_proxy_gets_its_backend() {
     // The second time there are idle connections to the backend, on either loop.
     proxy.serves_all(300, &path);
     proxy.serves_all(300, &path);
+}
+
+#[test]
+fn every_client_of_an_echo_frontend_gets_its_backend() {
+    let backend = Server::start("", &["echo"]);
+    let frontend = Server::start("ulimit -n 64;", &["echo", "--backend", &backend.addr]);
+    let mut clients: Vec<_> = (0..300).map(|_| frontend.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.write_all(&frame(number)).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, frame(number), "connection {number}");
+    }
+}
+
+fn frame(number: usize) -> Vec<u8> {
+    let payload = number.to_be_bytes();
+    [&u32::try_from(payload.len()).unwrap().to_be_bytes()[..], &payload].concat()
 }
 
 /// What is kept back for idle connections to the backend is not taken from them.

@@ -52,6 +52,11 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
+    /// Does the buffer take nothing?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// Counts a buffer of `size` bytes. `false`: the budget has no room for it, and nothing has
     /// changed.
     #[inline]

@@ -25,7 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wakeful::accept::{Connection, Serving, SharedListener};
+use wakeful::accept::{Connection, Descriptors, Moving, Serving, SharedListener};
 use wakeful::net::ListenAddr;
 
 use self::frames::Frames;
@@ -33,7 +33,7 @@ pub use self::frames::MAX_PAYLOAD;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
-use crate::buffers::Budget;
+use crate::buffers::{Budget, Charge};
 use crate::connections::{
     KEEPALIVE, LONGEST, end_when_sent, last_time, linger, log, set_options, until_idle_in_drain,
 };
@@ -156,7 +156,10 @@ pub fn start_frontend(
 ) -> io::Result<Serving> {
     let (backend, budget, keepalive) = (Arc::new(backend.clone()), echo.budget(), echo.keepalive);
     let linger = linger(options);
-    options.server(listeners).max_connections(echo.max_connections).start(move || {
+    // Each connection has one to the backend.
+    let descriptors = Descriptors::new().per_connection(1);
+    let server = options.server(listeners).max_connections(echo.max_connections);
+    server.descriptors(descriptors).start(move || {
         let (backend, budget) = (backend.clone(), budget.clone());
         move |connection: Connection| {
             let (backend, budget) = (backend.clone(), budget.clone());
@@ -179,7 +182,7 @@ async fn serve(
     set_options(&stream, options.keepalive)?;
     let mut stream = PatientStream::new(stream, options.stall_timeout);
     let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
-    let mut frames = Frames::behind(unread, budget)?;
+    let mut frames = Frames::behind(unread, carried(&moving), budget.clone())?;
     let outcome = loop {
         let told = frames.is_empty().then_some(idle_in_drain.as_mut());
         let space = match frames.space() {
@@ -212,9 +215,16 @@ async fn serve(
                 break Ok(());
             }
             if moving.is_wanted() {
-                match moving.hand_over(stream.into_inner(), peer, frames.bytes().to_vec()) {
+                let (unread, charge) = frames.take();
+                if !charge.is_empty() {
+                    moving.carry(Box::new(charge));
+                }
+                match moving.hand_over(stream.into_inner(), peer, unread) {
                     Ok(()) => return Ok(()),
-                    Err((kept, _)) => stream = PatientStream::new(kept, options.stall_timeout),
+                    Err((kept, unread)) => {
+                        stream = PatientStream::new(kept, options.stall_timeout);
+                        frames = Frames::behind(unread, carried(&moving), budget.clone())?;
+                    }
                 }
             }
         }
@@ -224,4 +234,11 @@ async fn serve(
     let most = if outcome.is_ok() { LONGEST } else { last_time(options.stall_timeout) };
     let ended = Box::pin(end_when_sent(stream.into_inner(), most)).await;
     outcome.and(ended)
+}
+
+/// What the unread bytes of a connection take from the budget. Few bytes take nothing, and neither
+/// does a new connection.
+fn carried(moving: &Moving) -> Charge {
+    let charge = moving.carried().and_then(|carried| carried.downcast::<Charge>().ok());
+    charge.map_or_else(Charge::default, |charge| *charge)
 }

@@ -33,8 +33,8 @@ fn frame(number: u32) -> Vec<u8> {
     [&u32::try_from(payload.len()).unwrap().to_be_bytes()[..], &payload].concat()
 }
 
-/// Two frames at a time, of which the second one comes in parts, until it is told to stop, and then
-/// a few more.
+/// Two frames at a time, of which the second one comes in parts of any size, until it is told to
+/// stop, and then a few more.
 fn ask_until(addr: SocketAddr, stop: &AtomicBool) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(GUARD)).unwrap();
@@ -43,7 +43,7 @@ fn ask_until(addr: SocketAddr, stop: &AtomicBool) {
     while rest > 0 {
         rest -= u32::from(stop.load(Ordering::Relaxed));
         let (one, two) = (frame(number), frame(number + 1));
-        let (now, later) = two.split_at(1 + number as usize % (PAYLOAD / 2));
+        let (now, later) = two.split_at(1 + number as usize * 3_331 % PAYLOAD);
         stream.write_all(&[&one, now].concat()).unwrap();
         let mut answer = vec![0; one.len()];
         stream.read_exact(&mut answer).unwrap();
@@ -58,7 +58,9 @@ fn ask_until(addr: SocketAddr, stop: &AtomicBool) {
 #[test]
 fn connections_move_between_frames_with_what_has_come_of_the_next_one() {
     let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
-    let serving = echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
+    // Each connection takes at most 256 KiB.
+    let settings = EchoOptions::new().max_memory(3 << 18);
+    let serving = echo::start(&options(), settings, vec![listener]).unwrap();
     let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

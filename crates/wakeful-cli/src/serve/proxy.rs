@@ -67,8 +67,8 @@ pub(super) struct ProxyArguments {
     #[arg(long, help_heading = "Backends", value_name = "SECONDS", value_parser = positive_seconds)]
     connect_timeout: Option<Duration>,
 
-    /// Seconds that a backend may be silent: until its response begins, and between two parts of it
-    /// [default: 60]
+    /// Seconds that a backend may be silent: from the connection until its response begins, and
+    /// between two parts of it [default: 60]
     #[arg(long, help_heading = "Backends", value_name = "SECONDS", value_parser = positive_seconds)]
     upstream_timeout: Option<Duration>,
 

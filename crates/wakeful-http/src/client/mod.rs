@@ -84,7 +84,7 @@ pub use self::error::{ClientError, InvalidTarget};
 pub use self::grpc::GrpcService;
 pub use self::host_pool::Host;
 pub use self::hosts::Client;
-pub use self::retry::SendFailure;
+pub use self::retry::{Awaited, SendFailure};
 pub use self::settings::{ClientBuilder, ClientCounts};
 pub use self::target::{HttpVersion, Target};
 pub use self::upgrade::UpgradeAnswer;

@@ -93,8 +93,29 @@ impl<B: OutgoingBody> Host<B> {
         request: Request<B>,
         copy: fn(&B) -> Option<B>,
     ) -> Result<Response<ResponseBody>, SendFailure<B>> {
+        self.send_watched(request, copy, |_| {}).await
+    }
+
+    /// Sends `request` like [`send_with`](Self::send_with), for callers with their own time limit
+    /// for the server. Calls `watch` with [`Awaited::Connection`] at first, and before each retry.
+    /// Calls it with [`Awaited::Response`] when the request has a connection.
+    ///
+    /// # Cancel safety
+    /// The same as for [`send`](Self::send).
+    ///
+    /// # Errors
+    /// The same as for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
+    pub async fn send_watched(
+        &self,
+        request: Request<B>,
+        copy: fn(&B) -> Option<B>,
+        watch: impl FnMut(Awaited),
+    ) -> Result<Response<ResponseBody>, SendFailure<B>> {
         let pool = &*self.pool;
-        let sent = self.send_with_retries(request, copy);
+        let sent = self.send_with_retries(request, copy, watch);
         let ((response, exchange), deadline) = match pool.head_in_time(sent).await {
             Ok(answered) => answered,
             Err(failed) => {
@@ -112,6 +133,7 @@ impl<B: OutgoingBody> Host<B> {
         &self,
         request: Request<B>,
         copy: Copy<B>,
+        mut watch: impl FnMut(Awaited),
     ) -> Result<(Response<Incoming>, Exchange), SendFailure<B>> {
         let pool = &self.pool;
         let mut request = pool.address(request)?;
@@ -125,10 +147,12 @@ impl<B: OutgoingBody> Host<B> {
         let mut unnoticed = u32::try_from(pool.settings.max_connections).unwrap_or(u32::MAX);
         let (mut prefer, mut queue) = (Prefer::Idle, Queue::IfItHasRoom);
         loop {
+            watch(Awaited::Connection);
             let lease = match pool.lease(prefer, queue).await {
                 Ok(lease) => lease,
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
+            watch(Awaited::Response);
             let was_used = lease.was_used();
             let again = ((retries > 0 || endings > 0) && lease.may_be_stale())
                 .then(|| copy_of(&request, copy))
@@ -181,6 +205,17 @@ impl<B: OutgoingBody> Host<B> {
             foreign_code::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }
     }
+}
+
+/// What a request of [`Host::send_watched`] or [`Host::upgrade_watched`] waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// A connection: a free one of the pool, or a new one. The limits for that are
+    /// [`ClientBuilder::queue_timeout`](super::ClientBuilder::queue_timeout) and
+    /// [`ClientBuilder::connect_timeout`](super::ClientBuilder::connect_timeout).
+    Connection,
+    /// The head of the response. The request has its connection, and is sent on it.
+    Response,
 }
 
 /// The error of [`Host::send_with`] and [`Host::upgrade`].

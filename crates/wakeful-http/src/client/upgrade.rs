@@ -19,7 +19,7 @@ use wakeful::task::consume_budget;
 
 use super::body::{Exchange, Outgoing};
 use super::http1::builder;
-use super::retry::given;
+use super::retry::{Awaited, given};
 use super::transport::ObservedTransport;
 use super::unused::UnusedTimer;
 use super::upload::Upload;
@@ -54,22 +54,48 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// If no loop runs on this thread.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
+        self.upgrade_watched(request, |_| {}).await
+    }
+
+    /// Sends `request` like [`upgrade`](Self::upgrade), for callers with their own time limit for
+    /// the server. Calls `watch` with [`Awaited::Connection`] at first, and with
+    /// [`Awaited::Response`] when the request has its connection.
+    ///
+    /// # Cancel safety
+    /// The same as for [`upgrade`](Self::upgrade).
+    ///
+    /// # Errors
+    /// The same as for [`upgrade`](Self::upgrade).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
+    pub async fn upgrade_watched(
+        &self,
+        request: Request<B>,
+        watch: impl FnMut(Awaited),
+    ) -> Result<UpgradeAnswer, SendFailure<B>> {
         // The request may fail at once, and be repeated in a loop.
         consume_budget().await;
-        let (mut answer, deadline) = self.pool.head_in_time(self.ask_for_upgrade(request)).await?;
+        let asked = self.ask_for_upgrade(request, watch);
+        let (mut answer, deadline) = self.pool.head_in_time(asked).await?;
         if let UpgradeAnswer::Ordinary(response) = &mut answer {
             response.body_mut().has_until(deadline);
         }
         Ok(answer)
     }
 
-    async fn ask_for_upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
+    async fn ask_for_upgrade(
+        &self,
+        request: Request<B>,
+        mut watch: impl FnMut(Awaited),
+    ) -> Result<UpgradeAnswer, SendFailure<B>> {
         let pool = &*self.pool;
         if pool.target.version == HttpVersion::Http2 {
             let (target, reason) = (pool.label.clone(), "HTTP/2 has no upgrades");
             return Err(ClientError::Unsupported { target, reason }.into());
         }
         let request = pool.address(request)?;
+        watch(Awaited::Connection);
         let transport = match pool.connect().await {
             Ok(transport) => transport,
             Err(error) => return Err(SendFailure { error, request: given(request) }),
@@ -79,6 +105,7 @@ impl<B: OutgoingBody> Host<B> {
         let (mut sender, connection) =
             builder(&pool.settings).handshake::<_, Outgoing<B>>(io).await.map_err(broken)?;
         pool.counts.add_opened();
+        watch(Awaited::Response);
         let mut driven = Driven { connection, has_ended: false };
         let upload = Rc::<Upload>::default();
         let (uploading, answering) = upload.begin();

@@ -3,6 +3,8 @@
 
 use std::io::{Read, Write};
 
+use wakeful_http::client::Awaited;
+
 use super::*;
 
 async fn stale(second: &'static [u8]) -> (SocketAddr, Rc<Cell<usize>>) {
@@ -40,6 +42,7 @@ fn an_idempotent_request_is_repeated_if_a_kept_connection_closes_without_a_word(
     });
 }
 
+<<<<<<< HEAD
 /// The first connection of HTTP/2 answers one request, and is gone when the second comes.
 #[test]
 fn an_idempotent_request_is_repeated_if_a_connection_of_http2_breaks_off() {
@@ -62,6 +65,28 @@ fn an_idempotent_request_is_repeated_if_a_connection_of_http2_breaks_off() {
             assert_eq!(second.is_ok(), method == "GET", "{second:?}");
             assert_eq!(client.counts().retried(), u64::from(method == "GET"));
         }
+=======
+/// A caller that limits the time of the server must not count that of a connection.
+#[test]
+fn a_caller_learns_what_its_request_waits_for_also_when_it_is_sent_again() {
+    use Awaited::{Connection, Response};
+    on_a_loop(async {
+        let (addr, _) = stale(b"").await;
+        let (client, host) = http1(Client::builder(), addr);
+        for expected in [&[Connection, Response][..], &[Connection, Response, Connection, Response]]
+        {
+            let mut awaited = Vec::new();
+            let watch = |what| {
+                // One that waits for its connection has none yet.
+                assert!(what == Connection || host.connections() > 0);
+                awaited.push(what);
+            };
+            let sent = host.send_watched(get("/"), |_| None, watch).await;
+            text(sent.map_err(|failed| failed.error)).await;
+            assert_eq!(awaited, expected);
+        }
+        assert_eq!(client.counts().retried(), 1);
+>>>>>>> proxmend
     });
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http::StatusCode;
 use socket2::{Domain, Socket, Type};
-use wakeful_http::client::UpgradeAnswer;
+use wakeful_http::client::{Awaited, UpgradeAnswer};
 
 use super::*;
 
@@ -139,10 +139,15 @@ fn a_request_that_no_server_had_comes_back() {
         let failure = host.upgrade(ask()).await.unwrap_err();
         assert!(failure.error.is_connect(), "{}", failure.error);
         assert_eq!(failure.request.unwrap().headers()["upgrade"], "echo");
+        let mut awaited = Vec::new();
+        host.upgrade_watched(ask(), |what| awaited.push(what)).await.unwrap_err();
+        assert_eq!(awaited, [Awaited::Connection]);
         // And one that a server may have had does not.
         let addr = scripted(async |_, mut stream| drop(read_request(&mut stream).await)).await;
         let (_client, host) = http1(Client::builder(), addr);
-        let failure = host.upgrade(ask()).await.unwrap_err();
+        awaited.clear();
+        let failure = host.upgrade_watched(ask(), |what| awaited.push(what)).await.unwrap_err();
+        assert_eq!(awaited, [Awaited::Connection, Awaited::Response]);
         assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
         assert!(failure.request.is_none());
     });

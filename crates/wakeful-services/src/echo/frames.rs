@@ -1,7 +1,7 @@
 //! Frames of one direction of a connection.
 
-use std::io;
 use std::sync::Arc;
+use std::{io, mem};
 
 use crate::buffers::{Budget, Charge, FREE};
 
@@ -27,19 +27,30 @@ impl Frames {
         Self { buffer: vec![0; BUFFER], filled: 0, budget, charge: Charge::default() }
     }
 
-    /// Begins with bytes that were read before.
+    /// Begins with bytes that were read before, and with what they take from `budget`.
     ///
     /// # Errors
     /// `budget` has no room for them.
-    pub(super) fn behind(unread: Vec<u8>, budget: Arc<Budget>) -> io::Result<Self> {
+    pub(super) fn behind(
+        unread: Vec<u8>,
+        mut charge: Charge,
+        budget: Arc<Budget>,
+    ) -> io::Result<Self> {
         let filled = unread.len();
         let mut buffer = unread;
-        let mut charge = Charge::default();
         if !charge.cover(&budget, filled.max(BUFFER)) {
             return Err(no_room());
         }
         enlarge(&mut buffer, filled.max(BUFFER))?;
         Ok(Self { buffer, filled, budget, charge })
+    }
+
+    /// Takes the bytes, for [`behind`](Self::behind), in their own buffer. The charge must move
+    /// with them.
+    pub(super) fn take(&mut self) -> (Vec<u8>, Charge) {
+        let mut unread = mem::take(&mut self.buffer);
+        unread.truncate(mem::take(&mut self.filled));
+        (unread, mem::take(&mut self.charge))
     }
 
     #[inline]
@@ -163,7 +174,7 @@ mod tests {
     use super::*;
 
     fn frames(bytes: &[u8]) -> Frames {
-        Frames::behind(bytes.to_vec(), Budget::new(usize::MAX)).unwrap()
+        Frames::behind(bytes.to_vec(), Charge::default(), Budget::new(usize::MAX)).unwrap()
     }
 
     #[test]
@@ -195,6 +206,26 @@ mod tests {
             assert!(error.to_string().contains("16777217"), "{error}");
         }
         assert_eq!(frames(b"\x01\0\0\0").complete().unwrap(), 0, "16 MiB is allowed");
+    }
+
+    #[test]
+    fn what_moves_to_another_loop_is_neither_copied_nor_uncounted_on_its_way() {
+        const LIMIT: usize = 4 * BUFFER;
+        let budget = Budget::new(LIMIT);
+        let rest = vec![1; 3 * BUFFER];
+        let mut frames = Frames::behind(rest.clone(), Charge::default(), budget.clone()).unwrap();
+        let at = frames.bytes().as_ptr();
+        let (unread, charge) = frames.take();
+        drop(frames);
+        assert_eq!((unread.as_ptr(), budget.used()), (at, 3 * BUFFER));
+        // Nobody else takes its room meanwhile.
+        let other = Frames::behind(rest.clone(), Charge::default(), budget.clone());
+        assert!(other.is_err());
+        let frames = Frames::behind(unread, charge, budget.clone()).unwrap();
+        assert_eq!((frames.bytes(), frames.bytes().as_ptr()), (&rest[..], at));
+        assert_eq!(budget.used(), 3 * BUFFER);
+        drop(frames);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -205,9 +205,12 @@ impl ProxyOptions {
     }
 
     /// Sets how long a backend may be silent. The time counts until the head of the response, and
-    /// then until each further piece of it. It counts from the last piece of the request or of the
-    /// response, whichever was later. A request may wait as long for a
+    /// then until each further piece of it. It begins when the request has its connection, and
+    /// again with each piece of the request or of the response. A request may wait as long for a
     /// [descriptor](self#descriptors).
+    ///
+    /// A response without a length, such as a stream of events, may just have nothing to say: its
+    /// silence does not count as a failure of the backend.
     pub fn upstream_timeout(mut self, timeout: Duration) -> Self {
         self.upstream_timeout = timeout;
         self

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use wakeful_http::client::Awaited;
 use wakeful_http::{BoxError, RequestBody};
 
 use super::budget::{Budget, Share};
@@ -40,6 +41,9 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Progress {
     last: Cell<Instant>,
+    /// Whether the request has no connection to a backend yet. This time is not a backend's
+    /// silence.
+    awaits_connection: Cell<bool>,
     client: Cell<ClientIs>,
     /// How long this backend has waited for the client, without the present wait.
     waited: Cell<Duration>,
@@ -62,6 +66,7 @@ impl Progress {
     fn new() -> Self {
         Self {
             last: Cell::new(Instant::now()),
+            awaits_connection: Cell::default(),
             client: Cell::new(ClientIs::InTime),
             waited: Cell::default(),
             is_open: Cell::default(),
@@ -70,9 +75,21 @@ impl Progress {
 
     /// Notes that a backend is about to get the request.
     pub(super) fn begin(&self) {
-        self.touch();
         self.client.set(ClientIs::InTime);
         self.waited.set(Duration::ZERO);
+    }
+
+    /// Notes what the request waits for now. A backend's time to answer begins when the request has
+    /// its connection.
+    pub(super) fn awaits(&self, awaited: Awaited) {
+        self.awaits_connection.set(awaited == Awaited::Connection);
+        if awaited == Awaited::Response {
+            self.touch();
+        }
+    }
+
+    pub(super) fn awaits_connection(&self) -> bool {
+        self.awaits_connection.get()
     }
 
     pub(super) fn last(&self) -> Instant {

@@ -26,6 +26,7 @@ use super::budget::{Budget, Share};
 use super::request_body::Progress;
 use super::silence::within;
 use super::{headers, pieces};
+use crate::log;
 
 /// The body of an answer, from the proxy itself or from a backend.
 pub(super) enum ProxyBody {
@@ -208,6 +209,7 @@ async fn read_ahead(
     asked: Rc<Progress>,
     ahead: ReadAhead,
 ) {
+    let has_length = body.size_hint().exact().is_some();
     while !pipe.has_ended.get() {
         pipe.room(ahead.limit).await;
         // A backend that answers before it has the whole request may be silent as long as more of
@@ -230,9 +232,12 @@ async fn read_ahead(
             }
             None => {
                 let broken = BrokenOff::Silent(ahead.silence);
-                // Otherwise the backend may be waiting for the client.
-                if !asked.waits_for_client() {
+                // A stream without a length may just have nothing to say. Or the backend may be
+                // waiting for the client.
+                if has_length && !asked.waits_for_client() {
                     exchange.failed(&broken);
+                } else {
+                    log::log!(debug, backend = %exchange.host().target(), error = %broken, "a response is cut off");
                 }
                 Err(broken)
             }

@@ -130,7 +130,8 @@ impl Proxy {
             }
             let progress = request.body().progress();
             progress.begin();
-            let sent = exchange.host().send_with(request, BufferedRequest::again);
+            let watch = |awaited| progress.awaits(awaited);
+            let sent = exchange.host().send_watched(request, BufferedRequest::again, watch);
             let sent = within(self.silence, &progress, pin!(sent)).await;
             let failure = match sent {
                 Some(Ok(response)) => {

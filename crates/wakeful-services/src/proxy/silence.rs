@@ -3,6 +3,9 @@
 //! It is measured in quarters. A pause of the process, or of its loop, counts as one quarter,
 //! however long it was. A request that was about to be sent to a backend when the pause began is
 //! sent after it, and should still have its time.
+//!
+//! The time in which a request waits for a connection does not count, because no backend has the
+//! request yet. The client has its own limits for that time.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,7 +18,8 @@ use super::request_body::Progress;
 
 const QUARTERS: u32 = 4;
 
-/// The output of `future`. `None`: for `silence`, neither the future nor the request made progress.
+/// The output of `future`. `None`: for `silence`, neither the future nor the request made progress,
+/// and the request had a connection. `future` itself notes whether it has one.
 pub(super) async fn within<F: Future>(
     silence: Duration,
     progress: &Progress,
@@ -32,6 +36,10 @@ pub(super) async fn within<F: Future>(
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
+        }
+        if progress.awaits_connection() {
+            // The poll in which the connection comes continues below.
+            return Poll::Pending;
         }
         loop {
             ready!(Pin::new(&mut deadline).poll(cx));
@@ -56,6 +64,7 @@ mod tests {
     use std::thread;
 
     use wakeful::time::sleep;
+    use wakeful_http::client::Awaited;
 
     use super::super::request_body::BufferedRequest;
     use super::*;
@@ -90,6 +99,36 @@ mod tests {
             let never = pin!(std::future::pending::<()>());
             assert!(within(SILENCE, &progress, never).await.is_none());
             assert!(begun.elapsed() >= SILENCE);
+        });
+    }
+
+    #[test]
+    fn a_wait_for_a_connection_is_no_silence() {
+        wakeful::block_on(async {
+            let progress = BufferedRequest::none().progress();
+            let connects = pin!(async {
+                for _ in 0..2 {
+                    progress.awaits(Awaited::Connection);
+                    sleep(2 * SILENCE).await;
+                    progress.awaits(Awaited::Response);
+                    sleep(SILENCE / 8).await;
+                }
+            });
+            assert!(within(SILENCE, &progress, connects).await.is_some());
+            // The smallest limit does not keep the loop busy meanwhile.
+            let connects = pin!(async {
+                progress.awaits(Awaited::Connection);
+                sleep(SILENCE).await;
+            });
+            assert!(within(Duration::ZERO, &progress, connects).await.is_some());
+            let is_silent = pin!(async {
+                progress.awaits(Awaited::Connection);
+                sleep(SILENCE / 8).await;
+                progress.awaits(Awaited::Response);
+                std::future::pending::<()>().await;
+            });
+            assert!(within(SILENCE, &progress, is_silent).await.is_none());
+            assert!(progress.last().elapsed() >= SILENCE, "since it had its connection");
         });
     }
 

@@ -70,7 +70,8 @@ impl Proxy {
             let progress = request.body().progress();
             progress.begin();
             let answered = {
-                let asked = pin!(exchange.host().upgrade(request));
+                let watch = |awaited| progress.awaits(awaited);
+                let asked = pin!(exchange.host().upgrade_watched(request, watch));
                 within(self.silence, &progress, asked).await
             };
             let failure = match answered {

@@ -1,5 +1,6 @@
 //! The service itself. Its streams are mapped and not spawned, so a client that does not read
-//! delays only itself, and nothing is buffered for it.
+//! delays only itself, and nothing is buffered for it. A stream of large messages lets other tasks
+//! run after each of them.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
+use wakeful::task::yield_now;
 use wakeful::time::{Sleep, sleep};
 
 use super::proto::echo_server::Echo;
@@ -15,6 +17,9 @@ use super::proto::{ClientStreamResponse, EchoRequest, EchoResponse, ServerStream
 
 /// The longest delay, and the longest interval, that a client may ask for.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
+
+/// The size of a message that takes long to receive.
+const LARGE: usize = 16 * 1024;
 
 /// The service has no state.
 #[derive(Debug, Clone, Copy)]
@@ -24,10 +29,13 @@ pub(super) struct Echoing;
 impl Echo for Echoing {
     async fn unary(&self, request: Request<EchoRequest>) -> Result<Response<EchoResponse>, Status> {
         let request = request.into_inner();
-        if let Some(delay) = delay(request.delay_ms)? {
+        let delay = delay(request.delay_ms)?;
+        // A failure has no use for the payload, so the payload is dropped before the delay.
+        let answer = answer(request, 0);
+        if let Some(delay) = delay {
             sleep(delay).await;
         }
-        answer(request, 0).map(Response::new)
+        answer.map(Response::new)
     }
 
     type ServerStreamStream = Repeated;
@@ -47,16 +55,23 @@ impl Echo for Echoing {
         &self,
         request: Request<Streaming<EchoRequest>>,
     ) -> Result<Response<ClientStreamResponse>, Status> {
+        let pace = Pace::of(&request);
         let mut requests = request.into_inner();
         let mut told = ClientStreamResponse::default();
         while let Some(request) = requests.message().await? {
-            if let Some(delay) = delay(request.delay_ms)? {
+            let (delay, is_long) = (delay(request.delay_ms)?, pace.is_long(&request));
+            // Only the length of the payload is told, so the payload is dropped before the delay.
+            let echo =
+                answer(request, told.messages).map(|echo| (echo.message, echo.payload.len()));
+            if let Some(delay) = delay {
                 sleep(delay).await;
+            } else if is_long {
+                yield_now().await;
             }
-            let echo = answer(request, told.messages)?;
+            let (message, length) = echo?;
             told.messages += 1;
-            told.payload_bytes += echo.payload.len() as u64;
-            told.message = echo.message;
+            told.payload_bytes += length as u64;
+            told.message = message;
         }
         Ok(Response::new(told))
     }
@@ -67,8 +82,28 @@ impl Echo for Echoing {
         &self,
         request: Request<Streaming<EchoRequest>>,
     ) -> Result<Response<Echoes>, Status> {
+        let pace = Pace::of(&request);
         let requests = request.into_inner();
-        Ok(Response::new(Echoes { requests, delayed: None, number: 0 }))
+        Ok(Response::new(Echoes { requests, pace, yields: false, delayed: None, number: 0 }))
+    }
+}
+
+/// Says after which messages of a stream other tasks must run first.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    is_compressed: bool,
+}
+
+impl Pace {
+    fn of<T>(request: &Request<T>) -> Self {
+        let encoding = request.metadata().get("grpc-encoding");
+        Self { is_compressed: encoding.is_some_and(|encoding| encoding != "identity") }
+    }
+
+    /// Did it take long to receive `request`? A few compressed bytes may become a large message.
+    /// The request may show nothing of that, because fields that it does not know are dropped.
+    fn is_long(self, request: &EchoRequest) -> bool {
+        self.is_compressed || request.payload.len() + request.message.len() > LARGE
     }
 }
 
@@ -130,8 +165,11 @@ impl Stream for Repeated {
 #[derive(Debug)]
 pub(super) struct Echoes {
     requests: Streaming<EchoRequest>,
+    pace: Pace,
+    /// Whether other tasks must run before the next request is received.
+    yields: bool,
     /// An answer that is delayed, with its timer.
-    delayed: Option<(Sleep, EchoRequest)>,
+    delayed: Option<(Sleep, Result<EchoResponse, Status>)>,
     number: u64,
 }
 
@@ -140,24 +178,90 @@ impl Stream for Echoes {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        let request = match &mut this.delayed {
-            Some((sleep, _)) => {
-                ready!(Pin::new(sleep).poll(cx));
-                this.delayed.take().map(|(_, request)| request)
-            }
-            None => match ready!(Pin::new(&mut this.requests).poll_next(cx)).transpose()? {
-                Some(request) => match delay(request.delay_ms)? {
-                    Some(delay) => {
-                        this.delayed = Some((sleep(delay), request));
-                        return Pin::new(this).poll_next(cx);
-                    }
-                    None => Some(request),
-                },
-                None => None,
-            },
-        };
-        let number = this.number;
+        if let Some((sleep, _)) = &mut this.delayed {
+            ready!(Pin::new(sleep).poll(cx));
+            return Poll::Ready(this.delayed.take().map(|(_, answer)| answer));
+        }
+        if std::mem::take(&mut this.yields) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let request = ready!(Pin::new(&mut this.requests).poll_next(cx)).transpose()?;
+        let Some(request) = request else { return Poll::Ready(None) };
+        this.yields = this.pace.is_long(&request);
+        let delay = delay(request.delay_ms)?;
+        let answer = answer(request, this.number);
         this.number += 1;
-        Poll::Ready(request.map(|request| answer(request, number)))
+        let Some(delay) = delay else { return Poll::Ready(Some(answer)) };
+        this.delayed = Some((sleep(delay), answer));
+        Pin::new(this).poll_next(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use bytes::{BufMut, Bytes, BytesMut};
+    use http_body_util::Full;
+    use prost::Message;
+    use tonic::codec::Codec;
+    use tonic_prost::ProstCodec;
+
+    use super::*;
+
+    const MESSAGES: usize = 5;
+
+    /// A stream of messages that have all arrived.
+    fn stream_of(payload: usize, encoding: &'static str) -> Request<Streaming<EchoRequest>> {
+        let one = EchoRequest { payload: vec![1; payload].into(), ..EchoRequest::default() };
+        let one = one.encode_to_vec();
+        let mut body = BytesMut::new();
+        for _ in 0..MESSAGES {
+            body.put_u8(0);
+            body.put_u32(u32::try_from(one.len()).unwrap());
+            body.put_slice(&one);
+        }
+        let decoder = ProstCodec::<EchoResponse, EchoRequest>::default().decoder();
+        let body = Full::<Bytes>::new(body.freeze());
+        let mut request = Request::new(Streaming::new_request(decoder, body, None, None));
+        request.metadata_mut().insert("grpc-encoding", encoding.parse().unwrap());
+        request
+    }
+
+    /// How often other tasks run until `poll` has its output.
+    fn turns<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> (usize, T) {
+        let mut turns = 0;
+        loop {
+            if let Poll::Ready(output) = poll(&mut Context::from_waker(Waker::noop())) {
+                return (turns, output);
+            }
+            turns += 1;
+        }
+    }
+
+    #[test]
+    fn streams_let_others_run_after_each_message_that_takes_long() {
+        for (payload, encoding, expected) in
+            [(1, "identity", 0), (LARGE + 1, "identity", MESSAGES), (1, "gzip", MESSAGES)]
+        {
+            let mut told = Echoing.client_stream(stream_of(payload, encoding));
+            let (between, told) = turns(|cx| told.as_mut().poll(cx));
+            assert_eq!(told.unwrap().into_inner().payload_bytes, (MESSAGES * payload) as u64);
+            assert_eq!(between, expected, "{payload} bytes, {encoding}");
+
+            let echoes = Echoing.bidi_stream(stream_of(payload, encoding));
+            let mut echoes = pin!(futures_lite::future::block_on(echoes).unwrap().into_inner());
+            let mut between = 0;
+            for number in 0..MESSAGES {
+                let (others, answer) = turns(|cx| echoes.as_mut().poll_next(cx));
+                between += others;
+                assert_eq!(answer.unwrap().unwrap().number, number as u64);
+            }
+            let (others, end) = turns(|cx| echoes.as_mut().poll_next(cx));
+            assert!(end.is_none());
+            assert_eq!(between + others, expected, "{payload} bytes, {encoding}");
+        }
     }
 }

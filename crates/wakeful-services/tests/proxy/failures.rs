@@ -159,6 +159,28 @@ fn a_backend_that_stalls_in_a_body_ends_the_response() {
     assert_eq!(proxy.counts().backends()[0].failures(), 1);
 }
 
+/// Events, or a watch: the backend says nothing as long as nothing happens.
+#[test]
+fn a_stream_that_is_quiet_ends_and_is_no_failure_of_its_backend() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}4\r\nnews\r\n").as_bytes()).unwrap();
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(SHORT));
+    let mut streams = [(); 3].map(|()| {
+        let mut stream = connect(addr(&proxy));
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream
+    });
+    for answer in streams.each_mut().map(read_all) {
+        assert!(answer.ends_with("4\r\nnews\r\n"), "{answer}");
+    }
+    until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
+}
+
 #[test]
 fn a_backend_that_dies_in_a_body_ends_the_response() {
     for body in

@@ -11,6 +11,7 @@ mod http2;
 mod interim;
 mod limits;
 mod many_headers;
+mod no_connection;
 mod streaming;
 mod tunnels_end;
 mod tunnels_tls;
