@@ -9,8 +9,9 @@ use std::time::Duration;
 use axum::body::Body as AxumBody;
 use futures_lite::AsyncWriteExt;
 use http::{StatusCode, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Buf, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::service_fn;
 use wakeful::JoinHandle;
@@ -250,6 +251,55 @@ fn a_connection_that_closes_or_is_upgraded_never_leaves() {
             assert!(!leaves.await.unwrap(), "{request}");
         });
     }
+}
+
+/// Its data has several chunks, and shows only the first one to vectored writes.
+struct Chunks(Vec<Bytes>);
+
+impl Buf for Chunks {
+    fn remaining(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.0.first().map_or(&[], |first| first)
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        while count > 0 {
+            let taken = count.min(self.0[0].len());
+            self.0[0].advance(taken);
+            count -= taken;
+            if self.0[0].is_empty() {
+                self.0.remove(0);
+            }
+        }
+    }
+}
+
+#[test]
+fn data_with_several_chunks_is_written_in_order() {
+    wakeful::block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let service = service_fn(async |_: Request<RequestBody>| {
+            let pieces = (0..10).map(|n| {
+                let chunk = |half| Bytes::from(format!("{half} of {n}, "));
+                Ok::<_, Infallible>(Frame::data(Chunks(vec![chunk("one half"), chunk("another")])))
+            });
+            Ok(Response::new(StreamBody::new(futures_lite::stream::iter(pieces))))
+        });
+        let leaves = leaves(server, service);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let answer = read_until(&mut client, "0\r\n\r\n").await;
+        let expected: String = (0..10)
+            .map(|n| {
+                let text = format!("one half of {n}, another of {n}, ");
+                format!("{:X}\r\n{text}\r\n", text.len())
+            })
+            .collect();
+        assert!(answer.ends_with(&format!("\r\n\r\n{expected}0\r\n\r\n")), "{answer}");
+        assert!(leaves.await.unwrap());
+    });
 }
 
 /// The socket has no room for the response's header, and the request's body is not read. So hyper

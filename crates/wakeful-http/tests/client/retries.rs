@@ -42,7 +42,6 @@ fn an_idempotent_request_is_repeated_if_a_kept_connection_closes_without_a_word(
     });
 }
 
-<<<<<<< HEAD
 /// The first connection of HTTP/2 answers one request, and is gone when the second comes.
 #[test]
 fn an_idempotent_request_is_repeated_if_a_connection_of_http2_breaks_off() {
@@ -65,7 +64,9 @@ fn an_idempotent_request_is_repeated_if_a_connection_of_http2_breaks_off() {
             assert_eq!(second.is_ok(), method == "GET", "{second:?}");
             assert_eq!(client.counts().retried(), u64::from(method == "GET"));
         }
-=======
+    });
+}
+
 /// A caller that limits the time of the server must not count that of a connection.
 #[test]
 fn a_caller_learns_what_its_request_waits_for_also_when_it_is_sent_again() {
@@ -86,7 +87,6 @@ fn a_caller_learns_what_its_request_waits_for_also_when_it_is_sent_again() {
             assert_eq!(awaited, expected);
         }
         assert_eq!(client.counts().retried(), 1);
->>>>>>> proxmend
     });
 }
 
