@@ -14,7 +14,8 @@
 //! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
 //! while nothing came on its connection, that connection is set aside: it gets no more requests,
 //! and those in flight continue. A server that is only slow to answer would collect such
-//! connections, so their number is bounded.
+//! connections, so their number is bounded. A connection is also set aside after many cancelled
+//! requests in a short time, because its server may end it after more of them.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -71,6 +72,8 @@ pub(super) struct Http2<B: OutgoingBody> {
     observed: Rc<Observed>,
     /// Whether the pool has forgotten the connection.
     is_aside: Cell<bool>,
+    /// When the resets so far are made up for: see [`RESET_INTERVAL`].
+    made_up: Cell<Instant>,
     /// Since when the pool counts the connection as silent.
     silent_since: Cell<Option<Instant>>,
 }
@@ -78,6 +81,11 @@ pub(super) struct Http2<B: OutgoingBody> {
 /// A connection is silent when nothing was received for this long while a request waited for it.
 /// The server's settings are waited for as long.
 const SILENCE: Duration = Duration::from_secs(1);
+/// Servers end a connection whose client resets very many streams. So each reset takes this long to
+/// be made up for, and a connection that is behind by [`MOST_BEHIND`] gets no more requests.
+const RESET_INTERVAL: Duration = Duration::from_millis(10);
+const MOST_BEHIND: Duration = Duration::from_secs(5);
+
 /// How many streams whose responses were given up h2 remembers, for a second. What still comes on
 /// them is ignored. What comes on a stream that is forgotten counts as an error of the server, and
 /// h2 ends the connection after 1,024 of these.
@@ -124,6 +132,7 @@ impl<B: OutgoingBody> Http2<B> {
             idle_since: Cell::new(now()),
             observed,
             is_aside: Cell::new(false),
+            made_up: Cell::new(now()),
             silent_since: Cell::new(None),
         });
         wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
@@ -180,6 +189,15 @@ impl<B: OutgoingBody> Http2<B> {
         }
     }
 
+    /// Notes that a stream is reset. After too many resets, another connection is better.
+    fn resets_one(&self) {
+        let made_up = self.made_up.get().max(now()) + RESET_INTERVAL;
+        self.made_up.set(made_up);
+        if made_up > now() + MOST_BEHIND {
+            self.leave_pool();
+        }
+    }
+
     /// Gives its place among the silent connections back, if it was `heard` since.
     fn is_heard(&self, heard: Option<Instant>) {
         if self.silent_since.get().is_some_and(|since| heard.is_some_and(|heard| heard > since)) {
@@ -227,6 +245,7 @@ fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
 
 impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, sent_at: Instant) {
+        self.resets_one();
         let heard = self.observed.heard().map_or(sent_at, |heard| sent_at.max(heard));
         let silence = now().saturating_duration_since(heard);
         if silence < SILENCE || self.is_aside.get() {

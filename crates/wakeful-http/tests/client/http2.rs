@@ -1141,3 +1141,32 @@ fn uploads_that_are_refused_cost_no_other_request_of_their_connection() {
         assert_eq!(client.counts().opened(), 1);
     });
 }
+
+/// A server takes so many resets for an attack.
+#[test]
+fn requests_that_are_cancelled_cost_no_other_request_of_their_connection() {
+    const CANCELLED: usize = 3000;
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder(), addr(&running));
+        let other = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/gated")).await).await }
+        });
+        gate.one_entered().await;
+        for _ in 0..CANCELLED {
+            let mut cancelled = pin!(host.send(get("/never")));
+            assert!(futures_util::poll!(&mut cancelled).is_pending());
+            // It is sent.
+            for _ in 0..3 {
+                wakeful::task::yield_now().await;
+                assert!(futures_util::poll!(&mut cancelled).is_pending());
+            }
+        }
+        gate.open();
+        assert_eq!(other.await.unwrap(), "released");
+        assert_eq!(running.http_counts().refused(wakeful_http::Refusal::Http2ResetFlood), 0);
+        assert!(client.counts().opened() > 1);
+    });
+}
