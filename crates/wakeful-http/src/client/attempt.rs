@@ -120,6 +120,7 @@ impl<B: OutgoingBody> Lease<B> {
                     Ok(response) => return Ok((response, Exchange::Http2(stream))),
                     Err(failed) => failed,
                 };
+                stream.fails();
                 let mut request =
                     failed.take_message().map(|request| request.map(Outgoing::on_none));
                 if let Some((request, extensions)) = request.as_mut().zip(extensions.into_inner()) {

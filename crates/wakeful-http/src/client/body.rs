@@ -77,6 +77,8 @@ pub(super) struct OpenStream {
     listener: PanicListener,
     /// `None`: nothing was sent on it yet, or it was answered to its end.
     sent_at: Option<Instant>,
+    /// Whether the server or the connection has ended it.
+    has_failed: bool,
 }
 
 impl OpenStream {
@@ -87,12 +89,17 @@ impl OpenStream {
     ) -> Self {
         let pieces = Pieces::new(unwritten);
         let place = Rc::new(Place { connection, pieces, given_up: Rc::default() });
-        Self { place, listener, sent_at: None }
+        Self { place, listener, sent_at: None, has_failed: false }
     }
 
     /// Called when the request is sent.
     pub(super) fn mark_sent(&mut self) {
         self.sent_at = Some(turn_time());
+    }
+
+    /// Called when the stream has ended with an error, and need not be reset.
+    pub(super) fn fails(&mut self) {
+        self.has_failed = true;
     }
 
     /// Returns the stream's place, for the request's body. A server may send its whole response
@@ -137,7 +144,9 @@ impl Drop for Place {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         let Some(sent_at) = self.sent_at else { return };
-        self.place.connection.gave_up(sent_at);
+        if !self.has_failed {
+            self.place.connection.gave_up(sent_at);
+        }
         self.place.given_up.set();
     }
 }
@@ -233,6 +242,7 @@ impl Body for ResponseBody {
             return this.poll_deadline(cx).map(|late| Some(Err(late)));
         };
         if matches!(frame, Some(Err(_))) {
+            this.stream.iter_mut().for_each(OpenStream::fails);
             this.end();
         } else if frame.is_none() && this.is_cut_short() {
             this.end();

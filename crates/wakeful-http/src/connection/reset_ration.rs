@@ -15,7 +15,8 @@ use wakeful::time::now;
 /// h2 remembers.
 const RESETS: u64 = 20;
 const INTERVAL: u64 = 1_000_000_000 / RESETS;
-/// At most so many streams of a connection are read on at a time. So they leave room for others.
+/// At most so many streams of a connection are read on at a time, and at most half of those that
+/// may be open. So they leave room for others.
 const MOST_WAITING: usize = 64;
 
 /// The ration of one connection.
@@ -29,6 +30,7 @@ struct State {
     /// When all resets so far are made up for, in nanoseconds.
     made_up: AtomicU64,
     waiting: AtomicUsize,
+    most_waiting: usize,
 }
 
 /// The right to reset a stream at some time.
@@ -38,14 +40,14 @@ pub(crate) struct Turn {
     ration: ResetRation,
 }
 
-impl Default for ResetRation {
-    fn default() -> Self {
-        let (made_up, waiting) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Self(Arc::new(State { begin: now(), made_up, waiting }))
-    }
-}
-
 impl ResetRation {
+    /// The ration of a connection that may have this many streams open.
+    pub(super) fn new(max_streams: u32) -> Self {
+        let (made_up, waiting) = (AtomicU64::new(0), AtomicUsize::new(0));
+        let most_waiting = MOST_WAITING.min(max_streams as usize / 2);
+        Self(Arc::new(State { begin: now(), made_up, waiting, most_waiting }))
+    }
+
     /// `None`: the stream may be reset now.
     pub(crate) fn wait(&self) -> Option<Turn> {
         let now = now().saturating_duration_since(self.0.begin);
@@ -57,7 +59,7 @@ impl ResetRation {
         if at <= now {
             return None;
         }
-        if self.0.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+        if self.0.waiting.fetch_add(1, Ordering::Relaxed) >= self.0.most_waiting {
             self.0.waiting.fetch_sub(1, Ordering::Relaxed);
             self.give_back();
             return None;
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn some_resets_are_possible_at_once_and_some_wait() {
-        let ration = ResetRation::default();
+        let ration = ResetRation::new(200);
         let mut turns = Vec::new();
         let mut at_once = 0;
         while turns.len() < MOST_WAITING {

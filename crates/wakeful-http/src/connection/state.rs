@@ -62,6 +62,7 @@ impl ConnectionState {
         // Malformed ones are open until their resets are written, and may come with others in one
         // read. They must not take the places of these.
         let http2 = &loop_state.limits().http2;
+        let max_streams = http2.max_streams;
         let most_streams = http2.max_error_resets.saturating_add(2 * http2.max_streams as usize);
         // A connection that has come from another loop may have been idle here. Its first request
         // begins to come now.
@@ -76,7 +77,7 @@ impl ConnectionState {
             last_body: LastBody::default(),
             writes: ResponseWrites::default(),
             streams: RefCell::new(OpenStreams::new(most_streams)),
-            resets: (protocol == Protocol::Http2).then(ResetRation::default),
+            resets: (protocol == Protocol::Http2).then(|| ResetRation::new(max_streams)),
             closing: Closing::default(),
             framing,
             checks_client: Cell::new(false),

@@ -2,6 +2,8 @@
 //! should still receive the last answer.
 
 use http::StatusCode;
+use wakeful::accept::Draining;
+use wakeful::time::timeout;
 
 use super::observed::Observed;
 use crate::connection::{ConnectionState, Liveness, PREFACE, unasked_answer};
@@ -41,6 +43,7 @@ pub(super) async fn close(
     unread: &[u8],
     observed: &Observed,
     state: &ConnectionState,
+    draining: &Draining,
 ) -> hyper::Result<()> {
     let has_come = !unread.is_empty();
     match ended {
@@ -91,18 +94,21 @@ pub(super) async fn close(
             // connection before the client has read it.
             if refusal.is_some() {
                 lingering_close::linger(&mut io).await;
-            } else if state.closing().is_after_refusal()
-                || state.last_body().is_left()
-                || has_come && result.is_ok()
-            {
+                return result;
+            }
+            let sends_rest = state.closing().is_after_refusal() || state.last_body().is_left();
+            if sends_rest || has_come && result.is_ok() {
                 // The client still sends the rest of an upload, or has sent more requests than were
                 // answered. It may read the last response later.
-                lingering_close::linger_while_it_reads(
-                    &mut io,
-                    state.loop_state().going_away(),
-                    Liveness::unsent,
-                )
-                .await;
+                let silence = state.loop_state().going_away();
+                let linger =
+                    lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent);
+                if sends_rest && draining.is_started() {
+                    // An upload may be longer than the grace period.
+                    let _ = timeout(silence, linger).await;
+                } else {
+                    linger.await;
+                }
             }
             return result;
         }

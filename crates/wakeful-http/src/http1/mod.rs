@@ -218,7 +218,8 @@ where
     }
     if !observed.leaves.get() {
         let parts = connection.into_parts();
-        let closed = close(parts.io.into_io(), ended, &parts.read_buf, &observed, state).await;
+        let closed =
+            close(parts.io.into_io(), ended, &parts.read_buf, &observed, state, draining).await;
         return closed.map(|()| End::Closed);
     }
     let parts = connection.into_parts();

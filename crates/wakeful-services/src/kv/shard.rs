@@ -201,7 +201,7 @@ impl Shard {
                 let entry = place.get_mut();
                 let (old, new) = (entry.size(), Entry::size_of(key.bytes, value.len()));
                 check(old, new)?;
-                entry.replace(value)?;
+                self.removed.add(entry.replace(value)?);
                 self.meter.resize(old, new);
                 Ok(true)
             }
@@ -266,7 +266,7 @@ impl Shard {
         };
         let (entry, _) = place.remove();
         self.meter.remove(entry.size());
-        self.removed.add(entry);
+        self.removed.add(entry.into_bytes());
         // An entry's size includes its place in the table, so places that are no longer needed are
         // given back.
         if table.capacity() > LEAST_PLACES && table.len() < table.capacity() / 8 {

@@ -46,17 +46,23 @@ impl Entry {
         &self.bytes[self.key as usize..]
     }
 
+    /// Returns the memory that the entry no longer needs.
+    ///
     /// # Errors
     /// There is no memory for it, and the value is as it was.
     #[inline]
-    pub(super) fn replace(&mut self, value: &[u8]) -> Result<(), Refused> {
+    pub(super) fn replace(&mut self, value: &[u8]) -> Result<Box<[u8]>, Refused> {
         let old = &mut self.bytes[self.key as usize..];
         if old.len() == value.len() {
             old.copy_from_slice(value);
-        } else {
-            self.bytes = joined(self.key(), value)?;
+            return Ok(Box::default());
         }
-        Ok(())
+        let new = joined(self.key(), value)?;
+        Ok(std::mem::replace(&mut self.bytes, new))
+    }
+
+    pub(super) fn into_bytes(self) -> Box<[u8]> {
+        self.bytes
     }
 
     /// The memory that it takes, in bytes.

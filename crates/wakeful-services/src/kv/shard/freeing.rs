@@ -1,10 +1,12 @@
 //! Frees the memory of removed entries. A large value is a mapping of its own, and the kernel takes
-//! about 0.1 ms for each MiB that is unmapped. So a thread frees what would block the loop.
+//! about 0.1 ms for each MiB that is unmapped. So one thread of the process frees what would block
+//! a loop. (While it does, threads that map memory wait for it.)
 
+use std::any::Any;
 use std::mem::take;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
-
-use super::entry::Entry;
 
 /// The most that a loop frees itself.
 pub(super) const MOST_KEYS: usize = 10_000;
@@ -26,20 +28,32 @@ pub(in crate::kv) enum FreedBy {
 /// Drops `entries`, which have this many keys and bytes. The loop does so if it takes little time,
 /// or if no thread can be started.
 pub(super) fn free(entries: impl Send + 'static, keys: usize, bytes: usize) -> FreedBy {
-    if keys <= MOST_KEYS && bytes <= MOST_BYTES {
+    if keys <= MOST_KEYS && bytes <= MOST_BYTES || !give(Box::new(entries)) {
         return FreedBy::Loop;
     }
-    let thread = thread::Builder::new().name("kv-free".to_owned());
-    match thread.spawn(move || drop(entries)) {
-        Ok(_) => FreedBy::Thread,
-        Err(_) => FreedBy::Loop,
-    }
+    FreedBy::Thread
 }
 
-/// The large entries that were removed and not freed yet.
+/// What the thread is to drop.
+type Entries = Box<dyn Any + Send>;
+
+/// Gives them to the thread. `false`: there is none, and they were dropped.
+fn give(entries: Entries) -> bool {
+    static THREAD: Mutex<Option<Sender<Entries>>> = Mutex::new(None);
+    let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+    if thread.is_none() {
+        let (give, given) = channel::<Entries>();
+        let name = thread::Builder::new().name("kv-free".to_owned());
+        *thread = name.spawn(move || given.into_iter().for_each(drop)).ok().map(|_| give);
+    }
+    let thread = thread.clone();
+    thread.is_some_and(|thread| thread.send(entries).is_ok())
+}
+
+/// The memory of large entries that were removed, and not freed yet.
 #[derive(Debug, Default)]
 pub(super) struct Removed {
-    entries: Vec<Entry>,
+    entries: Vec<Box<[u8]>>,
     bytes: usize,
 }
 
@@ -50,9 +64,10 @@ impl Removed {
     }
 
     /// Without memory for a place, the entry is freed at once.
-    pub(super) fn add(&mut self, entry: Entry) {
-        if entry.size() >= LARGE && self.entries.try_reserve(1).is_ok() {
-            self.bytes += entry.size();
+    #[inline]
+    pub(super) fn add(&mut self, entry: Box<[u8]>) {
+        if entry.len() >= LARGE && self.entries.try_reserve(1).is_ok() {
+            self.bytes += entry.len();
             self.entries.push(entry);
         }
     }
