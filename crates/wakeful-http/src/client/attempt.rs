@@ -129,7 +129,7 @@ impl<B: OutgoingBody> Lease<B> {
                 let error = failed.into_error();
                 let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
                 // hyper shows the connection's end as an I/O error. Or h2 itself has ended it.
-                let has_ended = error.source().is_some_and(|e| e.is::<io::Error>())
+                let has_ended = error.source().is_some_and(<dyn Error>::is::<io::Error>)
                     || of_http2.is_some_and(|e| e.is_library() && e.is_go_away());
                 let cause = if stream.has_panicked() {
                     Cause::Panic

@@ -79,8 +79,8 @@ impl Turn {
         self.at
     }
 
-    /// The stream has ended by itself.
-    pub(crate) fn is_not_needed(self) {
+    /// Gives the turn back, because the stream has ended by itself.
+    pub(crate) fn give_back(self) {
         self.ration.give_back();
     }
 }
@@ -111,7 +111,7 @@ mod tests {
         assert!(apart.sum::<Duration>() >= Duration::from_nanos(INTERVAL) * 63 - INTERVALS_ROUNDED);
         // No more of them wait.
         assert!(ration.wait().is_none());
-        turns.into_iter().for_each(Turn::is_not_needed);
+        turns.into_iter().for_each(Turn::give_back);
         assert_eq!(ration.0.waiting.load(Ordering::Relaxed), 0);
     }
 

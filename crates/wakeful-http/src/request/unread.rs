@@ -46,7 +46,7 @@ async fn read_on(mut body: Rest, turn: Turn) {
         }
     };
     match timeout_at(at, has_ended).await {
-        Ok(true) => turn.is_not_needed(),
+        Ok(true) => turn.give_back(),
         Ok(false) => sleep_until(at).await,
         Err(_) => {}
     }
