@@ -234,6 +234,60 @@ fn workers_follow_a_name_and_so_do_those_that_replace_them() {
 }
 
 #[test]
+fn workers_that_start_while_a_name_is_gone_replace_none_until_it_is_back() {
+    let hosts = Hosts::new();
+    if !hosts.are_possible() {
+        return;
+    }
+    let (_one, _two, port) = pair(&[]);
+    hosts.set(&["127.83.0.1"]);
+    let (listen, admin) = (hosts.unix("socket"), hosts.unix("admin"));
+    let to = format!("dns:backends.test:{port}");
+    let mut arguments = vec!["proxy", "--to", &to, "--listen", &listen, "--admin", &admin];
+    // The first workers do not notice the gap, and the next ones have time to see its end.
+    arguments.extend(["--dns-interval", "3600", "--connect-timeout", "3600", "--workers", "2"]);
+    let mut proxy = Service::start_by(hosts.unshare(PROGRAM), &arguments);
+    proxy.behind("all workers accept");
+    let answers = |times: usize| {
+        for _ in 0..times {
+            let answer = get(&listen, "/");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+    };
+    answers(1);
+    hosts.set(&[]);
+    proxy.signal("-HUP");
+    proxy.behind("the name cannot be looked up");
+    answers(100);
+    hosts.set(&["127.83.0.1"]);
+    proxy.behind("all workers accept");
+    answers(100);
+    // Of both workers.
+    let addresses = format!("wakeful_proxy_addresses{{name=\"backends.test:{port}\"}} 2\n");
+    assert!(get(&admin, "/metrics").contains(&addresses));
+    proxy.signal("-TERM");
+    assert!(proxy.child.wait().unwrap().success());
+}
+
+/// The start waits for names, and the master does not wait as long as the connect timeout.
+#[test]
+fn workers_whose_name_has_no_address_are_not_killed_for_it() {
+    let hosts = Hosts::new();
+    if !hosts.are_possible() {
+        return;
+    }
+    let (listen, mut arguments) =
+        (hosts.unix("socket"), vec!["proxy", "--to", "dns:backends.test:1"]);
+    arguments.extend(["--listen", &listen, "--connect-timeout", "3600", "--workers", "1"]);
+    arguments.extend(["--worker-start-timeout", "6"]);
+    let mut proxy = Service::start_by(hosts.unshare(PROGRAM), &arguments);
+    proxy.behind("all workers accept");
+    assert!(get(&listen, "/").starts_with("HTTP/1.1 503 "));
+    proxy.signal("-TERM");
+    assert!(proxy.child.wait().unwrap().success());
+}
+
+#[test]
 fn certificates_of_backends_are_for_the_name_and_not_for_its_addresses() {
     let hosts = Hosts::new();
     if !hosts.are_possible() {

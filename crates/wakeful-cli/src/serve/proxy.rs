@@ -215,6 +215,9 @@ impl ProxyArguments {
                 Forwarded::Keep => ForwardedHeaders::Keep,
             });
         let proxy = given(proxy, self.dns_interval, ProxyOptions::name_interval);
+        // A worker whose names have no address starts all the same, and is not killed for it.
+        let patience = self.common.workers().start_timeout().map(|limit| limit / 2);
+        let proxy = given(proxy, patience, ProxyOptions::name_start_timeout);
         let proxy = given(proxy, self.connect_timeout, ProxyOptions::connect_timeout);
         let proxy = given(proxy, self.upstream_timeout, ProxyOptions::upstream_timeout);
         let proxy = given(proxy, self.upstream_connections, ProxyOptions::connections);

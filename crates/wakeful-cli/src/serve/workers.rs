@@ -15,6 +15,9 @@ use super::writable::can_be_replaced;
 pub(super) const OPTIONS: [&str; 6] =
     ["workers", "pid_file", "worker_timeout", "worker_start_timeout", "orphan", "exec"];
 
+/// That of `--worker-start-timeout`.
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Processes")]
 pub(super) struct WorkerArguments {
@@ -79,11 +82,16 @@ impl WorkerArguments {
         })
     }
 
+    /// How long a worker may take until it accepts. `None`: this process itself serves.
+    pub(super) fn start_timeout(&self) -> Option<Duration> {
+        self.workers.map(|_| self.worker_start_timeout.unwrap_or(DEFAULT_START_TIMEOUT))
+    }
+
     /// Applies the options to the master.
     pub(super) fn set(&self, master: Master) -> Master {
         let master = master.workers(self.count().unwrap_or(1)).pid_file(self.pid_file.clone());
         let master = given(master, self.worker_timeout, Master::timeout);
-        let master = given(master, self.worker_start_timeout, Master::start_timeout);
+        let master = given(master, self.start_timeout(), Master::start_timeout);
         let master = master.start_method(match self.exec {
             true => StartMethod::Exec,
             false => StartMethod::Fork,

@@ -36,7 +36,10 @@
 //! backend, with its own connections, failures and counts. If the name loses an address, that
 //! backend gets no more requests. Its requests and tunnels finish, and its idle connections close.
 //! If a look-up fails, the known addresses stay. If three look-ups in a row say that the name does
-//! not exist or has no address, the name has no backends until a look-up finds an address.
+//! not exist or has no address, the name has no backends until a look-up finds an address. A name
+//! without known addresses is looked up sooner: after 50 ms, and then after half of the time that
+//! it has been without one. [`start`] waits for the first addresses, within
+//! [`name_start_timeout`](ProxyOptions::name_start_timeout).
 //!
 //! # Descriptors
 //! If the process has a limit of descriptors, it also limits the connections to HTTP/1.1 backends
@@ -126,6 +129,7 @@ use crate::scrape::Scrape;
 /// | [`ejection`](Self::ejection) | [`Ejection`] | | |
 /// | [`names`](Self::names) | none | | |
 /// | [`name_interval`](Self::name_interval) | 5 s | 1 ms to 1 h | |
+/// | [`name_start_timeout`](Self::name_start_timeout) | as `connect_timeout` | up to `connect_timeout` | the proxy starts, and a name without an address has no backends |
 /// | [`pseudonym`](Self::pseudonym) | a new one at each start | | |
 #[derive(Debug, Clone)]
 #[must_use = "a setter returns the changed options"]
@@ -151,6 +155,7 @@ pub struct ProxyOptions {
     ejection: Ejection,
     names: Vec<Target>,
     name_interval: Duration,
+    name_start_timeout: Duration,
     pseudonym: Option<Pseudonym>,
 }
 
@@ -180,6 +185,7 @@ impl ProxyOptions {
             ejection: Ejection::default(),
             names: Vec::new(),
             name_interval: Duration::from_secs(5),
+            name_start_timeout: Duration::MAX,
             pseudonym: None,
         }
     }
@@ -331,6 +337,14 @@ impl ProxyOptions {
         self
     }
 
+    /// Sets how long [`start`] waits until each of the [`names`](Self::names) has an address. It
+    /// never waits longer than [`connect_timeout`](Self::connect_timeout), which is the default.
+    /// Then the proxy starts without the addresses that are missing.
+    pub fn name_start_timeout(mut self, timeout: Duration) -> Self {
+        self.name_start_timeout = timeout;
+        self
+    }
+
     /// Sets the name by which the proxy recognises a request that it has already forwarded. Several
     /// processes that are one proxy need the same one, or a request may pass each of them before it
     /// is refused.
@@ -360,9 +374,10 @@ pub struct RunningProxy {
 /// always refuses requests with an [ambiguous length](AmbiguousLength::Refuse), whatever `options`
 /// say.
 ///
-/// The call waits for the first look-up of each of [`ProxyOptions::names`], for at most
-/// [`ProxyOptions::connect_timeout`]. If no look-up has found an address by then, the proxy starts
-/// nevertheless, and answers 503 until there is an address.
+/// The call waits for the first address of each of [`ProxyOptions::names`], for at most
+/// [`ProxyOptions::connect_timeout`] and [`ProxyOptions::name_start_timeout`]. If no look-up has
+/// found an address by then, the proxy starts nevertheless, and answers 503 until there is an
+/// address.
 ///
 /// # Errors
 /// There are neither backends nor names; the loops cannot be started; or the threads that look
@@ -438,7 +453,8 @@ fn members(proxy: &ProxyOptions, counts: &Arc<Counts>) -> io::Result<Arc<members
         let counts = counts.of_name(name.to_string());
         (name, counts)
     });
-    names::follow(&members, names.collect(), proxy.name_interval, proxy.connect_timeout)?;
+    let patience = proxy.name_start_timeout.min(proxy.connect_timeout);
+    names::follow(&members, names.collect(), proxy.name_interval, patience)?;
     Ok(members)
 }
 

@@ -11,6 +11,8 @@
 //! there. An answer that there is no such name, or that it has no addresses (a headless Service of
 //! Kubernetes without ready pods), may be a mistake of a name server that has just started. Only
 //! three such answers in a row are believed.
+//!
+//! A name without known addresses is looked up sooner: see [`pause`].
 
 use std::convert::Infallible;
 use std::io;
@@ -33,8 +35,12 @@ const JITTER: f64 = 0.2;
 /// A name has no address when this many look-ups in a row have said so.
 const BELIEVED: u32 = 3;
 
-/// Looks `names` up until `members` is dropped. Returns when each has been looked up once, or after
-/// `patience`.
+/// A name without known addresses is looked up again after this time at the earliest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Looks `names` up until `members` is dropped. Returns when each has an address, or after
+/// `patience`. A worker that replaces another one is not ready before that. So the other one, which
+/// may know addresses, serves while the look-ups of the new one fail.
 ///
 /// # Errors
 /// A thread cannot be started.
@@ -44,31 +50,34 @@ pub(super) fn follow(
     interval: Duration,
     patience: Duration,
 ) -> io::Result<()> {
-    let (first, done) = channel();
-    let mut waiting: Vec<_> = names.iter().map(|(target, _)| target.to_string()).collect();
+    let start = Instant::now();
+    let (has_one, found) = channel();
+    let mut waiting: Vec<_> = names.iter().map(|(_, counts)| counts.clone()).enumerate().collect();
     for (number, (target, counts)) in names.into_iter().enumerate() {
         let (until, end) = channel();
         members.keep(until);
-        let (of, members, first) = (target.to_string(), Arc::downgrade(members), first.clone());
+        let (of, members, has_one) = (target.to_string(), Arc::downgrade(members), has_one.clone());
         let (is_failing, empty) = Default::default();
-        let name = Name { number, target, of, members, counts, is_failing, empty };
+        let has_none_since = Some(start);
+        let name = Name { number, target, of, members, counts, is_failing, empty, has_none_since };
         thread::Builder::new()
             .name("wakeful-names".to_owned())
-            .spawn(move || name.run(interval, &first, &end))
+            .spawn(move || name.run(interval, has_one, &end))
             .map_err(|error| {
                 let text = format!("cannot start a thread to look names up: {error}");
                 io::Error::new(error.kind(), text)
             })?;
     }
-    drop(first);
-    let start = Instant::now();
+    drop(has_one);
     while !waiting.is_empty() {
-        match done.recv_timeout(patience.saturating_sub(start.elapsed())) {
-            Ok(name) => waiting.retain(|one| *one != name),
+        match found.recv_timeout(patience.saturating_sub(start.elapsed())) {
+            Ok(number) => waiting.retain(|(one, _)| *one != number),
             Err(_) => break,
         }
     }
-    for name in waiting {
+    // Each look-up that has failed was logged by its thread.
+    for (_, counts) in waiting.iter().filter(|(_, counts)| counts.lookups() == 0) {
+        let name = counts.name();
         log::log!(warn, %name, "the name is still being looked up after {patience:?}; it has no backends until then");
     }
     Ok(())
@@ -85,6 +94,8 @@ struct Name {
     is_failing: bool,
     /// How many look-ups in a row have said that it has no address.
     empty: u32,
+    /// Since when no address of it is known.
+    has_none_since: Option<Instant>,
 }
 
 /// Why there are no addresses.
@@ -103,20 +114,34 @@ enum Says {
 }
 
 impl Name {
-    fn run(mut self, interval: Duration, first: &Sender<String>, end: &Receiver<Infallible>) {
+    /// Sends its number to `has_one` when it has its first address.
+    fn run(mut self, interval: Duration, has_one: Sender<usize>, end: &Receiver<Infallible>) {
+        let mut has_one = Some(has_one);
         loop {
             let found = self.look_up();
             let Some(members) = self.members.upgrade() else { return };
             self.take(&members, found);
             drop(members);
-            // After the first look-up nobody may listen any more.
-            let _ = first.send(self.of.clone());
-            match end.recv_timeout(varied(interval)) {
+            let has_none_for = self.has_none_for();
+            // After the start nobody listens.
+            if let Some(has_one) = has_one.take_if(|_| has_none_for.is_none()) {
+                let _ = has_one.send(self.number);
+            }
+            match end.recv_timeout(varied(pause(has_none_for, interval))) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
                 Ok(never) => match never {},
             }
         }
+    }
+
+    /// For how long no address has been known.
+    fn has_none_for(&mut self) -> Option<Duration> {
+        if self.counts.addresses() > 0 {
+            self.has_none_since = None;
+            return None;
+        }
+        Some(self.has_none_since.get_or_insert_with(Instant::now).elapsed())
     }
 
     /// The addresses, without duplicates, in an order that does not depend on the answer's.
@@ -158,7 +183,11 @@ impl Name {
             Says::Nothing => 0,
         };
         if !std::mem::replace(&mut self.is_failing, true) {
-            log::log!(warn, %name, %error, known, "the name cannot be looked up; the addresses that are known stay, unless {BELIEVED} look-ups in a row say that it has none");
+            if known == 0 {
+                log::log!(warn, %name, %error, known, "the name cannot be looked up, and no address is known: it has no backends until a look-up finds one");
+            } else {
+                log::log!(warn, %name, %error, known, "the name cannot be looked up; the addresses that are known stay, unless {BELIEVED} look-ups in a row say that it has none");
+            }
         }
         if self.empty != BELIEVED {
             return;
@@ -218,6 +247,15 @@ impl From<LookupError> for Failure {
     }
 }
 
+/// The time until the next look-up of a name that has had no address for `has_none_for`.
+///
+/// Without an address each request for the name is lost, and the next look-up may find one. So the
+/// pause is half of the time that the name has been without one: however long that was, a half more
+/// is lost at most. A name that stays without addresses is soon looked up at the interval.
+fn pause(has_none_for: Option<Duration>, interval: Duration) -> Duration {
+    has_none_for.map_or(interval, |time| (time / 2).max(SHORTEST_PAUSE).min(interval))
+}
+
 /// `interval`, a little longer or shorter.
 fn varied(interval: Duration) -> Duration {
     interval.mul_f64(1.0 + JITTER * (2.0 * fastrand::f64() - 1.0))
@@ -239,22 +277,42 @@ mod tests {
     }
 
     #[test]
+    fn a_name_without_addresses_is_looked_up_after_pauses_that_grow_to_the_interval() {
+        let interval = Duration::from_secs(5);
+        assert_eq!(pause(None, interval), interval, "it has one");
+        let (mut time, mut lookups) = (Duration::ZERO, 0);
+        let mut last = SHORTEST_PAUSE;
+        while last < interval {
+            let next = pause(Some(time), interval);
+            assert!(next >= last && next <= (time / 2).max(SHORTEST_PAUSE) && next <= interval);
+            (time, last, lookups) = (time + next, next, lookups + 1);
+        }
+        assert!(lookups < 20, "{lookups} look-ups in {time:?}");
+        assert_eq!(pause(Some(Duration::MAX), interval), interval);
+        // An interval that is shorter than all pauses.
+        let interval = Duration::from_millis(1);
+        assert_eq!(pause(Some(Duration::ZERO), interval), interval);
+    }
+
+    #[test]
     fn a_name_loses_its_addresses_when_three_look_ups_in_a_row_find_none() {
         let counts = Arc::<Counts>::default();
         let members = Members::new(Vec::new(), 1, Ejection::new(), counts.clone());
         let target: Target = "a:80".parse().unwrap();
         let (of, counts) = (target.to_string(), counts.of_name(target.to_string()));
-        let (number, is_failing, empty) = Default::default();
+        let (number, is_failing, empty, has_none_since) = Default::default();
         let weak = Arc::downgrade(&members);
-        let mut name = Name { number, target, of, members: weak, counts, is_failing, empty };
+        let mut name =
+            Name { number, target, of, members: weak, counts, is_failing, empty, has_none_since };
         let mut takes = |found: &str| {
-            let says = match found {
-                "" => Says::Empty,
-                "?" => Says::Nothing,
-                _ => return name.take(&members, Ok(vec![found.parse().unwrap()])),
+            let failure = |says| Failure { error: io::ErrorKind::Other.into(), says };
+            let found = match found {
+                "" => Err(failure(Says::Empty)),
+                "?" => Err(failure(Says::Nothing)),
+                _ => Ok(vec![found.parse().unwrap()]),
             };
-            let failure = Failure { error: io::ErrorKind::Other.into(), says };
-            name.take(&members, Err(failure));
+            name.take(&members, found);
+            name.has_none_for().is_some()
         };
         for (found, backends) in [
             ("", 0),
@@ -273,8 +331,8 @@ mod tests {
             ("?", 0),
             ("2.2.2.2:2", 1),
         ] {
-            takes(found);
-            assert_eq!(members.count(), backends);
+            let has_none = takes(found);
+            assert_eq!((members.count(), has_none), (backends, backends == 0));
         }
     }
 

@@ -363,7 +363,9 @@ fn a_proxy_whose_name_has_no_address_starts_and_answers_503_until_it_has_one() {
             [(Says::Unknown, "cannot be looked up"), (Says::Nothing, "still being looked up")]
         {
             names.says(says);
-            let proxy = start(1, &[], |settings| settings.connect_timeout(FAST));
+            // Without an address it is looked up again sooner than that.
+            let rarely = |settings: ProxyOptions| settings.name_interval(HOUR);
+            let proxy = start(1, &[], |settings| rarely(settings).connect_timeout(FAST));
             log.until(line);
             let refused = get(addr(&proxy), "/");
             assert_status(&refused, 503);
@@ -372,6 +374,44 @@ fn a_proxy_whose_name_has_no_address_starts_and_answers_503_until_it_has_one() {
             until_backends_are(&proxy, &["127.0.0.2"]);
             until("it answers", || get(addr(&proxy), "/").starts_with("HTTP/1.1 200 "));
         }
+    });
+}
+
+#[test]
+fn a_start_waits_for_the_first_address_while_look_ups_fail() {
+    let test = "a_start_waits_for_the_first_address_while_look_ups_fail";
+    with_names(test, PATIENT, |names| {
+        let log = Log::start();
+        let _one = named("127.0.0.2");
+        for says in [Says::Unknown, Says::Failure] {
+            names.says(says);
+            let before = names.asked_for_addresses();
+            thread::scope(|scope| {
+                let set =
+                    |settings: ProxyOptions| settings.name_interval(HOUR).connect_timeout(HOUR);
+                let starting = scope.spawn(move || start(1, &[], set));
+                until("it is asked again and again", || {
+                    starting.is_finished() || names.asked_for_addresses() >= before + 10
+                });
+                assert!(!starting.is_finished());
+                names.says_these(&["127.0.0.2"]);
+                let proxy = starting.join().unwrap();
+                assert_eq!(backends(&proxy), BTreeSet::from([at("127.0.0.2").to_string()]));
+                assert_status(&get(addr(&proxy), "/"), 200);
+            });
+            let lines = log.take();
+            assert_eq!(lines.len(), 3, "{lines:?}");
+            for part in ["WARN", NAME, "no address is known", "known=0"] {
+                assert!(lines[0].contains(part), "{part}: {lines:?}");
+            }
+            assert!(lines[1].contains("can be looked up again"), "{lines:?}");
+            assert!(lines[2].contains("came=[\"127.0.0.2:8080\"]"), "{lines:?}");
+        }
+        // It does not wait for longer than it may.
+        names.says(Says::Unknown);
+        let patience = |settings: ProxyOptions| settings.connect_timeout(HOUR);
+        let proxy = start(1, &[], |settings| patience(settings).name_start_timeout(FAST));
+        assert_status(&get(addr(&proxy), "/"), 503);
     });
 }
 
