@@ -1,7 +1,5 @@
 //! What a server's upgraded connection sends when the code that it was upgraded for drops it.
 
-use std::time::Duration;
-
 use wakeful::net::Stream;
 
 use super::liveness::Liveness;
@@ -16,10 +14,7 @@ impl Io for Stream {
     }
 
     fn abort(&mut self) {
-        if let Some(stream) = self.plain_tcp() {
-            // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
-            let _ = stream.set_linger(Some(Duration::ZERO));
-        }
+        self.resets_at_close();
     }
 }
 

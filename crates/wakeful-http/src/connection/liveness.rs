@@ -1,5 +1,7 @@
 //! Detects whether the client of a connection is gone.
 
+use std::time::Duration;
+
 use wakeful::net::{Stream, TcpStream};
 
 use crate::tls::TlsStream;
@@ -26,6 +28,10 @@ pub(crate) trait Liveness {
         written.cast_signed().saturating_sub_unsigned(self.unsent() as u64)
     }
 
+    /// Has the close reset the connection. Otherwise the kernel would keep what it has not sent for
+    /// minutes, if the client takes nothing.
+    fn resets_at_close(&self);
+
     /// Returns the TCP stream, if it has the bytes as they are, without TLS.
     fn plain_tcp(&self) -> Option<&TcpStream>;
 }
@@ -38,6 +44,13 @@ impl Liveness for Stream {
     fn unsent(&self) -> usize {
         // If the kernel does not tell, nobody should wait for it.
         Self::unsent(self).unwrap_or(0)
+    }
+
+    fn resets_at_close(&self) {
+        if let Some(stream) = self.plain_tcp() {
+            // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
     }
 
     fn plain_tcp(&self) -> Option<&TcpStream> {
@@ -59,6 +72,10 @@ impl<IO: Liveness> Liveness for TlsStream<IO> {
 
     fn taken(&self, _: u64) -> i64 {
         self.get_ref().taken(self.sent())
+    }
+
+    fn resets_at_close(&self) {
+        self.get_ref().resets_at_close();
     }
 
     fn plain_tcp(&self) -> Option<&TcpStream> {

@@ -18,6 +18,10 @@ pub(crate) struct Rewound<IO = Stream> {
 }
 
 impl<IO: Liveness> Liveness for Rewound<IO> {
+    fn resets_at_close(&self) {
+        self.stream.resets_at_close();
+    }
+
     fn is_gone(&self) -> bool {
         self.stream.is_gone()
     }

@@ -53,8 +53,10 @@ pub(super) async fn close(
         // Nothing has come, or the client does not read.
         Ended::By(Refusal::HeaderTimeout) => {}
         // The client takes next to nothing, so nothing is waited for.
-        Ended::By(Refusal::SlowResponse) if observed.ends_by_close.get() => io.abort(),
-        Ended::By(Refusal::SlowResponse) => {}
+        Ended::By(Refusal::SlowResponse) => {
+            io.abort();
+            io.resets_at_close();
+        }
         Ended::By(_) => close_after_failure(io, observed).await,
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {

@@ -369,6 +369,8 @@ impl Write for NeverShut {
 impl Io for NeverShut {}
 
 impl Liveness for NeverShut {
+    fn resets_at_close(&self) {}
+
     fn is_gone(&self) -> bool {
         self.0.is_gone()
     }

@@ -90,8 +90,14 @@ where
         Ended::By(refusal) => {
             let word = frames.borrow().last_word(refusal);
             // The other reference was dropped with hyper's connection.
-            if let (Some(word), Ok(io)) = (word, Rc::try_unwrap(io)) {
-                say_last_word(io.into_inner(), word).await;
+            if let Ok(io) = Rc::try_unwrap(io) {
+                let io = io.into_inner();
+                if refusal == Refusal::SlowResponse {
+                    io.resets_at_close();
+                }
+                if let Some(word) = word {
+                    say_last_word(io, word).await;
+                }
             }
             Ok(())
         }

@@ -157,7 +157,13 @@ impl Membership {
 
     /// Tries again to watch the listener. Returns whether the loop now watches it, or need not.
     pub(crate) fn mend(&self) -> bool {
-        !self.is_shut_out() || (self.see_to_it().is_ok() && !self.is_shut_out())
+        !self.is_shut_out()
+            || (self.see_to_it().is_ok() && (!self.is_shut_out() || self.is_changing()))
+    }
+
+    /// Is another thread following the wishes? If it fails, it has the membership mended.
+    fn is_changing(&self) -> bool {
+        self.changes.load(Ordering::Acquire) > 0
     }
 
     /// Sets who looks after the membership.
