@@ -10,6 +10,9 @@
 //!
 //! The kernel lets a writer go on only when much of its buffer is free, which may take a peer that
 //! reads steadily longer than the limit. So what the peer has taken out of that buffer counts, too.
+//!
+//! Answers that fit into the kernel's buffer make no write wait. So after each [`MUCH`] of them, the
+//! next wait for a request also checks that the peer takes them.
 
 use std::io;
 use std::pin::Pin;
@@ -24,6 +27,9 @@ const QUARTERS: u32 = 4;
 
 /// The least bytes a second within a request, as of [`wakeful_http::Limits::min_rate`].
 const LEAST_RATE: u128 = 240;
+
+/// After so many bytes of answers it is checked that the peer takes them.
+const MUCH: usize = 64 * 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -69,6 +75,9 @@ impl PatientStream {
                 if told.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
+                if limit.is_none() && self.timer.unchecked >= MUCH {
+                    return self.timer.poll_limit(self.stall, Some(&self.stream), cx);
+                }
                 self.timer.poll_limit(limit, None, cx)
             },
         )
@@ -111,6 +120,7 @@ impl PatientStream {
                         Poll::Ready(count) => {
                             let count = count?;
                             bytes = &bytes[count..];
+                            self.timer.unchecked = self.timer.unchecked.saturating_add(count);
                             if bytes.is_empty() {
                                 self.timer.slow = 0;
                                 break;
@@ -139,6 +149,8 @@ struct Timer {
     moved: usize,
     /// How many written bytes the peer had not taken at the end of the last quarter of a write.
     unsent: usize,
+    /// How many bytes were written since the peer last had all of them.
+    unchecked: usize,
 }
 
 impl Timer {
@@ -151,6 +163,10 @@ impl Timer {
     ) -> Poll<io::Result<T>> {
         let Some(limit) = limit else { return Poll::Pending };
         ready!(self.poll(limit, writes_to, cx));
+        if let Some(Stream::Tcp(stream)) = writes_to {
+            // Otherwise the kernel would keep what the peer does not take for minutes.
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -177,9 +193,14 @@ impl Timer {
             *timer = Deadline::after(quarter);
             let taken = writes_to.map_or(0, |stream| {
                 let left = stream.unsent().unwrap_or(self.unsent);
+                if left == 0 {
+                    self.unchecked = 0;
+                }
                 std::mem::replace(&mut self.unsent, left).saturating_sub(left)
             });
-            let is_enough = std::mem::take(&mut self.moved).max(taken) as u128 >= least;
+            let has_all = writes_to.is_some() && self.unchecked == 0;
+            let moved = std::mem::take(&mut self.moved).max(taken);
+            let is_enough = has_all || moved as u128 >= least;
             self.slow = if is_enough { 0 } else { self.slow + 1 };
             if self.slow > QUARTERS {
                 self.slow = 0;
@@ -200,6 +221,36 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(8);
+
+    /// The socket has room for all of it.
+    #[test]
+    fn a_peer_that_does_not_take_its_answers_is_a_time_out_and_one_that_does_is_not() {
+        for takes in [false, true] {
+            wakeful::block_on(async {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                let (mut ours, mut theirs) =
+                    (PatientStream::new(ours.into(), Some(LIMIT)), Stream::from(theirs));
+                ours.write_all(&[b'x'; MUCH]).await.unwrap();
+                if takes {
+                    theirs.read_exact(&mut [0; MUCH]).await.unwrap();
+                }
+                let mut buf = [0; 8];
+                let nobody = std::pin::pin!(std::future::pending());
+                let mut read = std::pin::pin!(ours.read_unless_told(&mut buf, nobody, None));
+                if !takes {
+                    assert_eq!(read.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+                    return;
+                }
+                let mut waited = std::pin::pin!(wakeful::time::sleep(4 * LIMIT));
+                while poll_once(&mut waited).await.is_none() {
+                    assert!(poll_once(&mut read).await.is_none());
+                    wakeful::task::yield_now().await;
+                }
+                theirs.write_all(b"more").await.unwrap();
+                assert_eq!(read.await.unwrap(), 4);
+            });
+        }
+    }
 
     #[test]
     fn what_arrived_while_the_thread_stood_still_is_read_though_the_limit_has_passed() {
