@@ -644,3 +644,12 @@ fn drop_lines_and_check(told: &Told, by_the_end: bool) {
     drop(log);
     reading.join().unwrap();
 }
+
+#[test]
+fn a_request_whose_span_panics_has_its_line_too() {
+    let span = |_: wakeful_http::observe::Head<'_>| panic!("of a span, on purpose");
+    let logging = Logging::with(Format::Json, Query::Omit, |observe| observe.span(span));
+    let answer = logging.ask("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert_eq!(logging.lines()[0]["status"], 500);
+}

@@ -11,8 +11,8 @@
 //! The kernel lets a writer go on only when much of its buffer is free, which may take a peer that
 //! reads steadily longer than the limit. So what the peer has taken out of that buffer counts, too.
 //!
-//! Answers that fit into the kernel's buffer make no write wait. So after each [`MUCH`] of them, the
-//! next wait for a request also checks that the peer takes them.
+//! Answers that fit into the kernel's buffer make no write wait. So after each [`MUCH`] of them,
+//! the next wait for a request also checks that the peer takes them.
 
 use std::io;
 use std::pin::Pin;

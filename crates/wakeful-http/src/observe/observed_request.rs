@@ -49,23 +49,28 @@ struct Logged {
 
 impl Observer {
     /// Begins a request. `None`: neither a log nor a span wants it.
+    ///
+    /// # Errors
+    /// The program's closure has panicked instead of making a span.
     #[inline]
     pub(crate) fn begin<R>(
         self: &Rc<Self>,
         request: &mut Request<R>,
         peer: Peer,
-    ) -> Option<Box<ObservedRequest>> {
+    ) -> Result<Option<Box<ObservedRequest>>, Option<Box<ObservedRequest>>> {
         if matches!(self.settings.peers, Peers::Inserted) {
             request.extensions_mut().insert(peer);
         }
         let id = self.ids.id(self.settings.request_ids, request.headers_mut());
         let trace = self.continue_trace(request);
         let span = self.span(request, peer, id.as_ref(), trace);
+        let has_panicked = span.is_none();
+        let span = span.unwrap_or_else(Span::none);
         let logged = self.log.as_ref().map(|_| Logged::new(request, peer, trace));
         if id.is_none() && span.is_disabled() && logged.is_none() {
-            return None;
+            return if has_panicked { Err(None) } else { Ok(None) };
         }
-        Some(Box::new(ObservedRequest {
+        let observed = Some(Box::new(ObservedRequest {
             span,
             observer: self.clone(),
             id,
@@ -75,7 +80,8 @@ impl Observer {
             complete: false,
             is_head: *request.method() == Method::HEAD,
             logged,
-        }))
+        }));
+        if has_panicked { Err(observed) } else { Ok(observed) }
     }
 
     fn continue_trace<R>(&self, request: &mut Request<R>) -> Option<TraceParent> {
@@ -101,22 +107,28 @@ impl Observer {
         Some(own)
     }
 
+    /// `None`: the program's closure has panicked.
     fn span<R>(
         &self,
         request: &Request<R>,
         peer: Peer,
         id: Option<&HeaderValue>,
         trace: Option<TraceParent>,
-    ) -> Span {
+    ) -> Option<Span> {
         match &self.settings.spans {
-            Spans::Off => Span::none(),
-            Spans::Made(make) => make(Head {
-                method: request.method(),
-                uri: request.uri(),
-                version: request.version(),
-                headers: request.headers(),
-                peer,
-            }),
+            Spans::Off => Some(Span::none()),
+            Spans::Made(make) => {
+                let head = Head {
+                    method: request.method(),
+                    uri: request.uri(),
+                    version: request.version(),
+                    headers: request.headers(),
+                    peer,
+                };
+                let mut span = None;
+                contain(|| span = Some(make(head)));
+                span
+            }
             Spans::Standard => {
                 let mut span = Span::none();
                 contain(|| {
@@ -133,7 +145,7 @@ impl Observer {
                         aborted = Empty,
                     );
                 });
-                span
+                Some(span)
             }
         }
     }

@@ -79,12 +79,13 @@ impl<S> ConnectionService<S> {
     fn panicked<F: Future>(
         &self,
         request: &Request<Incoming>,
+        observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     ) -> Answer<S, F> {
         let counts = self.connection.loop_state().counts();
         counts.request_begins();
         counts.request_ends();
-        self.answered(request, || refused::head_of_panic(&self.connection), None, offered)
+        self.answered(request, || refused::head_of_panic(&self.connection), observed, offered)
     }
 
     /// An answer without the user's service.
@@ -131,8 +132,9 @@ where
         // Observation is outside of the limits, so that refusals are observed, too.
         let peer = self.connection.peer();
         let observe = || self.observer.begin(&mut request, peer);
-        let Some(observed) = kept_panic::keep(observe) else {
-            return self.panicked(&request, offered);
+        let observed = match kept_panic::keep(observe).unwrap_or(Err(None)) {
+            Ok(observed) => observed,
+            Err(observed) => return self.panicked(&request, observed, offered),
         };
         connection.loop_state().counts().request_begins();
         if let Err(refused) = admission::admit(connection, &request, is_clear) {
