@@ -12,7 +12,7 @@
 //! reads steadily longer than the limit. So what the peer has taken out of that buffer counts, too.
 //!
 //! Answers that fit into the kernel's buffer make no write wait. So after each [`MUCH`] of them,
-//! the next wait for a request also checks that the peer takes them.
+//! the next wait for a request also checks that the peer takes them. That is one system call.
 
 use std::io;
 use std::pin::Pin;
@@ -30,6 +30,8 @@ const LEAST_RATE: u128 = 240;
 
 /// After so many bytes of answers it is checked that the peer takes them.
 const MUCH: usize = 64 * 1024;
+/// The peer may leave this many bytes. Some are always on their way.
+const LITTLE: usize = MUCH / 2;
 
 /// See the module.
 #[derive(Debug)]
@@ -75,7 +77,8 @@ impl PatientStream {
                 if told.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
-                if limit.is_none() && self.timer.unchecked >= MUCH {
+                if limit.is_none() && self.timer.unchecked >= MUCH && self.timer.owes(&self.stream)
+                {
                     return self.timer.poll_limit(self.stall, Some(&self.stream), cx);
                 }
                 self.timer.poll_limit(limit, None, cx)
@@ -149,7 +152,7 @@ struct Timer {
     moved: usize,
     /// How many written bytes the peer had not taken at the end of the last quarter of a write.
     unsent: usize,
-    /// How many bytes were written since the peer last had all of them.
+    /// How many bytes were written since the peer last had nearly all of them.
     unchecked: usize,
 }
 
@@ -168,6 +171,16 @@ impl Timer {
             let _ = stream.set_linger(Some(Duration::ZERO));
         }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Does the peer leave much of what was written?
+    #[cold]
+    fn owes(&mut self, stream: &Stream) -> bool {
+        let owes = stream.unsent().is_ok_and(|left| left >= LITTLE);
+        if !owes {
+            self.unchecked = 0;
+        }
+        owes
     }
 
     /// Ready when too little has moved for `limit`.
@@ -193,14 +206,9 @@ impl Timer {
             *timer = Deadline::after(quarter);
             let taken = writes_to.map_or(0, |stream| {
                 let left = stream.unsent().unwrap_or(self.unsent);
-                if left == 0 {
-                    self.unchecked = 0;
-                }
                 std::mem::replace(&mut self.unsent, left).saturating_sub(left)
             });
-            let has_all = writes_to.is_some() && self.unchecked == 0;
-            let moved = std::mem::take(&mut self.moved).max(taken);
-            let is_enough = has_all || moved as u128 >= least;
+            let is_enough = std::mem::take(&mut self.moved).max(taken) as u128 >= least;
             self.slow = if is_enough { 0 } else { self.slow + 1 };
             if self.slow > QUARTERS {
                 self.slow = 0;
