@@ -210,8 +210,9 @@ async fn serve(
             if let Err(error) = frames.consume(complete) {
                 break Err(error);
             }
-            // A client that never pauses always leaves a part of its next frame.
-            if in_drain || draining.is_started() && frames.is_empty() {
+            // A client that never pauses always leaves a part of its next frame. If the drain has
+            // begun since, the next wait for a frame ends it.
+            if in_drain {
                 break Ok(());
             }
             if moving.is_wanted() {

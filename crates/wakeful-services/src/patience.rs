@@ -77,9 +77,8 @@ impl PatientStream {
                 if told.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
-                if limit.is_none() && self.timer.unchecked >= MUCH && self.timer.owes(&self.stream)
-                {
-                    return self.timer.poll_limit(self.stall, Some(&self.stream), cx);
+                if self.timer.unchecked >= MUCH && limit.is_none() {
+                    return self.timer.poll_owed(self.stall, &self.stream, cx);
                 }
                 self.timer.poll_limit(limit, None, cx)
             },
@@ -166,21 +165,23 @@ impl Timer {
     ) -> Poll<io::Result<T>> {
         let Some(limit) = limit else { return Poll::Pending };
         ready!(self.poll(limit, writes_to, cx));
-        if let Some(Stream::Tcp(stream)) = writes_to {
-            // Otherwise the kernel would keep what the peer does not take for minutes.
-            let _ = stream.set_linger(Some(Duration::ZERO));
-        }
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(Err(timed_out(writes_to)))
     }
 
-    /// Does the peer leave much of what was written?
+    /// Like [`poll_limit`](Self::poll_limit), between two requests. It is over when the peer has
+    /// taken nearly all of what was written.
     #[cold]
-    fn owes(&mut self, stream: &Stream) -> bool {
-        let owes = stream.unsent().is_ok_and(|left| left >= LITTLE);
-        if !owes {
-            self.unchecked = 0;
+    fn poll_owed<T>(
+        &mut self,
+        limit: Option<Duration>,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if stream.unsent().is_ok_and(|left| left >= LITTLE) {
+            return self.poll_limit(limit, Some(stream), cx);
         }
-        owes
+        self.unchecked = 0;
+        Poll::Pending
     }
 
     /// Ready when too little has moved for `limit`.
@@ -216,6 +217,16 @@ impl Timer {
             }
         }
     }
+}
+
+/// The peer takes, or sends, too little. If it takes too little, the close is a reset: otherwise the
+/// kernel would keep what is left for minutes.
+#[cold]
+fn timed_out(writes_to: Option<&Stream>) -> io::Error {
+    if let Some(Stream::Tcp(stream)) = writes_to {
+        let _ = stream.set_linger(Some(Duration::ZERO));
+    }
+    io::ErrorKind::TimedOut.into()
 }
 
 #[cfg(test)]
