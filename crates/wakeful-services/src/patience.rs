@@ -219,8 +219,8 @@ impl Timer {
     }
 }
 
-/// The peer takes, or sends, too little. If it takes too little, the close is a reset: otherwise the
-/// kernel would keep what is left for minutes.
+/// The peer takes, or sends, too little. If it takes too little, the close is a reset: otherwise
+/// the kernel would keep what is left for minutes.
 #[cold]
 fn timed_out(writes_to: Option<&Stream>) -> io::Error {
     if let Some(Stream::Tcp(stream)) = writes_to {
