@@ -6,6 +6,7 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use wakeful::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, resolve};
 use wakeful::spawn;
 use wakeful::task::yield_now;
@@ -92,7 +93,10 @@ fn several_tasks_accept_from_one_listener<B: Backend>() {
 
 fn connect_tries_every_address_and_reports_the_last_failure<B: Backend>() {
     B::block_on(async {
-        let closed = std::net::TcpListener::bind(localhost()).unwrap().local_addr().unwrap();
+        // Bound and not listening, so that nobody else gets the port meanwhile.
+        let unused = Socket::new(Domain::for_address(localhost()), Type::STREAM, None).unwrap();
+        unused.bind(&localhost().into()).unwrap();
+        let closed = unused.local_addr().unwrap().as_socket().unwrap();
         let listener = TcpListener::bind(localhost()).await.unwrap();
         let open = listener.local_addr().unwrap();
         let stream = soon(TcpStream::connect(&[closed, open][..])).await.unwrap();
