@@ -1,16 +1,17 @@
 //! Functions that the services on plain connections share.
 
+use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{ServeOptions, log};
 use futures_io::AsyncRead;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{Deadline, sleep, timeout};
+use wakeful::time::{Deadline, sleep, timeout, turn_time};
 
 /// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a
 /// second.
@@ -72,6 +73,27 @@ pub(crate) async fn until_idle_in_drain(drain_begins: impl Future<Output = ()>, 
     drain_begins.await;
     // This is boxed, so that it takes no room in each connection's task while it serves.
     Box::pin(Deadline::after(linger)).await;
+}
+
+/// When a drain began, as a connection that is never idle has seen it.
+#[derive(Debug, Default)]
+pub(crate) struct SeenDrain(Cell<Option<Instant>>);
+
+impl SeenDrain {
+    /// Has the drain `begun`, and lasted for `linger`? Until then the connection reads on, because
+    /// what had come before the drain may still be in the kernel.
+    #[inline]
+    pub(crate) fn has_lasted(&self, begun: bool, linger: Duration) -> bool {
+        begun && self.is_over(linger)
+    }
+
+    #[cold]
+    fn is_over(&self, linger: Duration) -> bool {
+        let now = turn_time();
+        let since = self.0.get().unwrap_or(now);
+        self.0.set(Some(since));
+        now.saturating_duration_since(since) >= linger
+    }
 }
 
 /// The time limit for a client that reads its last answers slowly (like nginx's `lingering_time`).

@@ -35,7 +35,8 @@ pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::buffers::{Budget, Charge};
 use crate::connections::{
-    KEEPALIVE, LONGEST, end_when_sent, last_time, linger, log, set_options, until_idle_in_drain,
+    KEEPALIVE, LONGEST, SeenDrain, end_when_sent, last_time, linger, log, set_options,
+    until_idle_in_drain,
 };
 use crate::patience::PatientStream;
 
@@ -182,6 +183,7 @@ async fn serve(
     set_options(&stream, options.keepalive)?;
     let mut stream = PatientStream::new(stream, options.stall_timeout);
     let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
+    let drain = SeenDrain::default();
     let mut frames = Frames::behind(unread, carried(&moving), budget.clone())?;
     let outcome = loop {
         let told = frames.is_empty().then_some(idle_in_drain.as_mut());
@@ -200,7 +202,7 @@ async fn serve(
             return frames.end();
         }
         frames.add(count);
-        let in_drain = draining.is_started();
+        let is_last = drain.has_lasted(draining.is_started(), linger);
         let complete = match frames.complete() {
             Ok(complete) => complete,
             Err(error) => break Err(error),
@@ -210,9 +212,8 @@ async fn serve(
             if let Err(error) = frames.consume(complete) {
                 break Err(error);
             }
-            // A client that never pauses always leaves a part of its next frame. If the drain has
-            // begun since, the next wait for a frame ends it.
-            if in_drain {
+            // A client that never pauses always leaves a part of its next frame.
+            if is_last || frames.is_empty() && draining.is_started() {
                 break Ok(());
             }
             if moving.is_wanted() {

@@ -70,8 +70,8 @@ fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()))
 }
 
-/// A client that always has a part of its next request under way gets one answer in a drain, and
-/// then the end.
+/// A client that always has a part of its next request under way is answered for a while in a
+/// drain, and then closed.
 fn is_closed_before_a_part(
     name: &str,
     start: impl Fn(SharedListener) -> Serving,
@@ -92,14 +92,9 @@ fn is_closed_before_a_part(
         assert_eq!(came, answer);
     }
     let draining = begin_drain(serving, &socket);
-    stream.write_all(&rest_and_part).unwrap();
-    stream.read_exact(&mut came).unwrap();
-    assert_eq!(came, answer);
-    // The server may have closed already.
-    let _ = stream.write_all(&rest_and_part);
-    match stream.read(&mut came) {
-        Ok(count) => assert_eq!(count, 0, "there is a second answer"),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    // Until the server has closed.
+    while stream.write_all(&rest_and_part).is_ok() && stream.read_exact(&mut came).is_ok() {
+        assert_eq!(came, answer);
     }
     drop(stream);
     assert_eq!(draining.join().unwrap().unwrap(), 0);
@@ -141,6 +136,43 @@ fn a_frame_to_a_backend_on_its_way_as_the_frontend_s_drain_begins_is_answered() 
         echo::start_frontend(&options(), EchoOptions::default(), vec![listener], &addr).unwrap()
     };
     is_answered("echo-frontend", start, FRAME, FRAME);
+}
+
+/// All requests of a long batch that has come as the drain begins are answered. They take several
+/// reads.
+fn is_answered_whole(name: &str, start: impl Fn(SharedListener) -> Serving, ask: &[u8]) {
+    const REQUESTS: usize = 8000;
+    let socket = socket(name);
+    let serving = start(SharedListener::bind(&ListenAddr::Unix(socket.clone())).unwrap());
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
+    let mut came = [0; 7];
+    stream.write_all(ask).unwrap();
+    stream.read_exact(&mut came).unwrap();
+    // The loop reads nothing meanwhile.
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    serving.handles()[0].post(move || goes_on.recv().unwrap_or(())).unwrap();
+    stream.write_all(&ask.repeat(REQUESTS)).unwrap();
+    let draining = thread::spawn(move || serving.shutdown(GUARD));
+    thread::sleep(IN_TIME / 4);
+    drop(go_on);
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers.len(), REQUESTS * came.len());
+    drop(stream);
+    assert_eq!(draining.join().unwrap().unwrap(), 0);
+}
+
+#[test]
+fn a_batch_to_kv_that_has_come_as_the_drain_begins_is_answered_whole() {
+    let start = |listener| kv::start(&options(), KvOptions::default(), vec![listener]).unwrap();
+    is_answered_whole("kv-batch", start, b"PING\r\n");
+}
+
+#[test]
+fn a_batch_to_echo_that_has_come_as_the_drain_begins_is_answered_whole() {
+    let start = |listener| echo::start(&options(), EchoOptions::default(), vec![listener]).unwrap();
+    is_answered_whole("echo-batch", start, FRAME);
 }
 
 #[test]

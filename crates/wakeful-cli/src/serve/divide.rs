@@ -28,6 +28,10 @@ pub(super) fn divide(
 ) -> Result<Divided, String> {
     let arguments = common.workers();
     if !arguments.are_given() {
+        if is_successor() {
+            // It would serve beside the master, and keep the master's sockets.
+            return Err("cannot take over from a master: the settings name no workers".to_owned());
+        }
         return Ok(Divided::Whole);
     }
     stack::has_room_for_a_master()?;

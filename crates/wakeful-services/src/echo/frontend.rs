@@ -16,7 +16,7 @@ use wakeful::time::{sleep, timeout};
 use super::frames::Frames;
 use crate::buffers::Budget;
 use crate::connections::{
-    LONGEST, end_when_sent, read_unless_told, set_options, until_idle_in_drain,
+    LONGEST, SeenDrain, end_when_sent, read_unless_told, set_options, until_idle_in_drain,
 };
 use crate::log;
 
@@ -47,7 +47,9 @@ pub(super) async fn serve(
     let mut asked = Ok(());
     let client_ends = async {
         let idle_in_drain = pin!(until_idle_in_drain(draining.started(), linger));
-        let (is_last, told) = (|| draining.is_started(), Some(idle_in_drain));
+        let drain = SeenDrain::default();
+        let is_last = || drain.has_lasted(draining.is_started(), linger);
+        let told = Some(idle_in_drain);
         asked = pass_on(&mut from_client, &mut to_backend, told, is_last, budget).await;
         // If it ended with an error, the frames before are answered nevertheless.
         to_backend.shutdown()?;

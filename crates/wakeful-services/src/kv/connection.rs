@@ -21,7 +21,9 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::{LONGEST, end_when_sent, last_time, set_options, until_idle_in_drain};
+use crate::connections::{
+    LONGEST, SeenDrain, end_when_sent, last_time, set_options, until_idle_in_drain,
+};
 use crate::log;
 use crate::patience::PatientStream;
 
@@ -62,6 +64,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
     };
     let linger = service.linger;
     let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
+    let drain = SeenDrain::default();
     let mut input = Input::new(local.service.limits);
     let mut session = Session::new(local);
     loop {
@@ -83,7 +86,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
                 Err(io::ErrorKind::UnexpectedEof.into())
             };
         }
-        let in_drain = draining.is_started();
+        let has_lasted = drain.has_lasted(draining.is_started(), linger);
         let refused = loop {
             match input.next() {
                 Ok(Some(words)) => match session.command(words, &mut stream).await? {
@@ -110,7 +113,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         }
         session.answers.write(&mut stream).await?;
         // A client that never pauses always leaves a part of its next command.
-        let is_last = in_drain && input.has_given_any();
+        let is_last = has_lasted && input.has_given_any();
         if is_last || draining.is_started() && input.is_empty() {
             drop((input, session));
             return Box::pin(end_when_sent(stream.into_inner(), LONGEST)).await;

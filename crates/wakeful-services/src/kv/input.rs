@@ -18,6 +18,7 @@ const NO_MEMORY: &str = "OOM command not read: no memory left for it";
 /// The input of one connection. See the module.
 #[derive(Debug)]
 pub(super) struct Input {
+    /// Made by the first [`make_room`](Self::make_room), which can fail.
     buffer: Vec<u8>,
     /// The end of the bytes that were answered,
     start: usize,
@@ -33,7 +34,7 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            buffer: vec![0; BUFFER],
+            buffer: Vec::new(),
             start: 0,
             end: 0,
             parser: Parser::new(limits),
@@ -98,7 +99,7 @@ impl Input {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if self.end == self.buffer.len() {
-            let larger = (self.buffer.len() * 2).min(self.largest);
+            let larger = (self.buffer.len() * 2).clamp(BUFFER, self.largest);
             if !self.charge.cover(budget, larger + self.parser.held()) {
                 return Err(NO_ROOM);
             }
