@@ -10,9 +10,6 @@
 //!
 //! The kernel lets a writer go on only when much of its buffer is free, which may take a peer that
 //! reads steadily longer than the limit. So what the peer has taken out of that buffer counts, too.
-//!
-//! Answers that fit into the kernel's buffer make no write wait. So after each [`MUCH`] of them,
-//! the next wait for a request also checks that the peer takes them. That is one system call.
 
 use std::io;
 use std::pin::Pin;
@@ -27,11 +24,6 @@ const QUARTERS: u32 = 4;
 
 /// The least bytes a second within a request, as of [`wakeful_http::Limits::min_rate`].
 const LEAST_RATE: u128 = 240;
-
-/// After so many bytes of answers it is checked that the peer takes them.
-const MUCH: usize = 64 * 1024;
-/// The peer may leave this many bytes. Some are always on their way.
-const LITTLE: usize = MUCH / 2;
 
 /// See the module.
 #[derive(Debug)]
@@ -77,9 +69,6 @@ impl PatientStream {
                 if told.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
-                if self.timer.unchecked >= MUCH && limit.is_none() {
-                    return self.timer.poll_owed(self.stall, &self.stream, cx);
-                }
                 self.timer.poll_limit(limit, None, cx)
             },
         )
@@ -122,7 +111,6 @@ impl PatientStream {
                         Poll::Ready(count) => {
                             let count = count?;
                             bytes = &bytes[count..];
-                            self.timer.unchecked = self.timer.unchecked.saturating_add(count);
                             if bytes.is_empty() {
                                 self.timer.slow = 0;
                                 break;
@@ -151,8 +139,6 @@ struct Timer {
     moved: usize,
     /// How many written bytes the peer had not taken at the end of the last quarter of a write.
     unsent: usize,
-    /// How many bytes were written since the peer last had nearly all of them.
-    unchecked: usize,
 }
 
 impl Timer {
@@ -166,22 +152,6 @@ impl Timer {
         let Some(limit) = limit else { return Poll::Pending };
         ready!(self.poll(limit, writes_to, cx));
         Poll::Ready(Err(timed_out(writes_to)))
-    }
-
-    /// Like [`poll_limit`](Self::poll_limit), between two requests. It is over when the peer has
-    /// taken nearly all of what was written.
-    #[cold]
-    fn poll_owed<T>(
-        &mut self,
-        limit: Option<Duration>,
-        stream: &Stream,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
-        if stream.unsent().is_ok_and(|left| left >= LITTLE) {
-            return self.poll_limit(limit, Some(stream), cx);
-        }
-        self.unchecked = 0;
-        Poll::Pending
     }
 
     /// Ready when too little has moved for `limit`.
@@ -240,36 +210,6 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(8);
-
-    /// The socket has room for all of it.
-    #[test]
-    fn a_peer_that_does_not_take_its_answers_is_a_time_out_and_one_that_does_is_not() {
-        for takes in [false, true] {
-            wakeful::block_on(async {
-                let (ours, theirs) = UnixStream::pair().unwrap();
-                let (mut ours, mut theirs) =
-                    (PatientStream::new(ours.into(), Some(LIMIT)), Stream::from(theirs));
-                ours.write_all(&[b'x'; MUCH]).await.unwrap();
-                if takes {
-                    theirs.read_exact(&mut [0; MUCH]).await.unwrap();
-                }
-                let mut buf = [0; 8];
-                let nobody = std::pin::pin!(std::future::pending());
-                let mut read = std::pin::pin!(ours.read_unless_told(&mut buf, nobody, None));
-                if !takes {
-                    assert_eq!(read.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-                    return;
-                }
-                let mut waited = std::pin::pin!(wakeful::time::sleep(4 * LIMIT));
-                while poll_once(&mut waited).await.is_none() {
-                    assert!(poll_once(&mut read).await.is_none());
-                    wakeful::task::yield_now().await;
-                }
-                theirs.write_all(b"more").await.unwrap();
-                assert_eq!(read.await.unwrap(), 4);
-            });
-        }
-    }
 
     #[test]
     fn what_arrived_while_the_thread_stood_still_is_read_though_the_limit_has_passed() {
