@@ -553,7 +553,7 @@ fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
     counted(&running, Refusal::MaxAge, 1);
 }
 
-/// Its request's body is read by a task that goes on after the response.
+/// A task still reads its request's body after the response.
 #[test]
 fn a_client_that_sends_its_upload_on_is_not_idle() {
     const IDLE: Duration = Duration::from_millis(500);

@@ -533,7 +533,7 @@ fn a_tunnel_of_http2_that_is_aborted_is_reset() {
             break;
         }
     }
-    // Its connection goes on.
+    // Its connection stays open.
     client.get(3, "/");
     assert_eq!(client.wait_for(HEADERS).status(), "200");
 }

@@ -305,7 +305,7 @@ impl Switches {
     }
 }
 
-/// Opens at most so many events of a process. Those of a cgroup are few: one for each CPU.
+/// Opens events, up to a limit for a process. A cgroup needs few: one for each CPU.
 fn open_events(
     target: &Target,
     processes: &mut Processes,

@@ -1,6 +1,6 @@
 //! Whether the files of the options can be written, for `wakeful config check`. The check may run
-//! as another user than the server, and beside a server that runs. So it leaves no file behind that
-//! the server could not write, and changes none.
+//! while a server runs, and as another user. So it must not create a file that the server could not
+//! write, and must change none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -39,7 +39,8 @@ impl LastBody {
         self.is_left.set(true);
     }
 
-    /// Notes that the connection is busy with something else. So it need not come yet.
+    /// Notes that the connection is busy with something else. The wait for the body begins again
+    /// after that.
     pub(super) fn is_waited_for(&self) {
         self.looked.set(None);
     }

@@ -15,8 +15,8 @@ use wakeful::time::now;
 /// h2 remembers.
 const RESETS: u64 = 20;
 const INTERVAL: u64 = 1_000_000_000 / RESETS;
-/// At most so many streams of a connection are read on at a time, and at most half of those that
-/// may be open. So they leave room for others.
+/// The most streams of a connection that are read on at a time. The limit is also half of the
+/// streams that may be open, so they leave room for others.
 const MOST_WAITING: usize = 64;
 
 /// The ration of one connection.

@@ -1142,7 +1142,7 @@ fn uploads_that_are_refused_cost_no_other_request_of_their_connection() {
     });
 }
 
-/// A server takes so many resets for an attack.
+/// On one connection, a server would take this number of resets for an attack.
 #[test]
 fn requests_that_are_cancelled_cost_no_other_request_of_their_connection() {
     const CANCELLED: usize = 3000;
