@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -183,8 +183,10 @@ fn metrics(shared: Shared) -> Router {
     Router::new().route("/metrics", get(render_metrics)).with_state(shared)
 }
 
-async fn index() -> Html<String> {
-    Html(INDEX.replace("{version}", env!("CARGO_PKG_VERSION")))
+async fn index() -> Html<&'static str> {
+    static PAGE: LazyLock<String> =
+        LazyLock::new(|| INDEX.replace("{version}", env!("CARGO_PKG_VERSION")));
+    Html(PAGE.as_str())
 }
 
 const INDEX: &str = include_str!("index.html");
