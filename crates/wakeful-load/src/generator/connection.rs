@@ -17,6 +17,10 @@ const INITIAL_BUFFER: usize = 16 << 10;
 /// generator.
 const READS: usize = 16;
 
+/// A connection takes no request while more bytes than this wait to be sent. So large requests do
+/// not fill the memory, however many may be in flight, and a turn of the generator copies few.
+const MOST_UNSENT: usize = 1 << 20;
+
 /// A connection is given up if more bytes than this wait to be sent. The peer then makes the
 /// protocol reply, and does not take the replies.
 const MOST_OUTPUT: usize = 64 << 20;
@@ -94,6 +98,7 @@ impl Connection {
     pub(crate) fn may_request(&self, limit: usize) -> bool {
         self.fd.is_some()
             && self.in_flight.len() < limit
+            && self.unsent() <= MOST_UNSENT
             && !self.conversation.is_closing()
             && self.conversation.may_request()
     }
@@ -113,15 +118,21 @@ impl Connection {
         let Some(fd) = &self.fd else { return Ok(()) };
         while self.written < self.output.len() {
             match send(fd, &self.output[self.written..], SendFlags::NOSIGNAL) {
-                Ok(count) => self.written += count,
+                Ok(count) => {
+                    self.written += count;
+                    // The sent part is dropped if it is the larger one. So a byte is moved less
+                    // than once on average.
+                    if self.written > self.output.len() / 2 {
+                        self.output.drain(..self.written);
+                        self.written = 0;
+                    }
+                }
                 // The socket is full or not connected yet. An event says when to continue.
                 Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.output.clear();
-        self.written = 0;
         Ok(())
     }
 
@@ -197,3 +208,6 @@ impl Connection {
         self.in_flight.iter().map(|(_, request)| request)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,7 +144,8 @@ impl Plan {
     }
 
     /// Sets how many requests one connection may have in flight. With `None` it depends on the
-    /// protocol: 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP.
+    /// protocol: 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP. A
+    /// connection with more than 1 MiB still to send takes no further request.
     ///
     /// # Panics
     ///
