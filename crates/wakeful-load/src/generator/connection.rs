@@ -21,9 +21,9 @@ const READS: usize = 16;
 /// not fill the memory, however many may be in flight, and a turn of the generator copies few.
 const MOST_UNSENT: usize = 1 << 20;
 
-/// A connection is given up if more bytes than this wait to be sent. The peer then makes the
-/// protocol reply, and does not take the replies.
-const MOST_OUTPUT: usize = 64 << 20;
+/// A connection is given up if more bytes of replies than this wait to be sent. The peer then makes
+/// the protocol reply, and does not take the replies.
+const MOST_REPLIES: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     output: Vec<u8>,
     /// How much of the output the kernel has taken.
     written: usize,
+    /// At most so many bytes of the protocol's replies are unsent.
+    replies: usize,
     /// The whole buffer is initialised. Its first `received` bytes came from the peer.
     input: Vec<u8>,
     received: usize,
@@ -63,6 +65,7 @@ impl Connection {
             in_flight: VecDeque::with_capacity(64),
             output: Vec::with_capacity(4096),
             written: 0,
+            replies: 0,
             input: vec![0; INITIAL_BUFFER],
             received: 0,
             ends: false,
@@ -77,6 +80,7 @@ impl Connection {
         self.conversation = conversation;
         self.output.clear();
         self.written = 0;
+        self.replies = 0;
         self.received = 0;
         self.ends = false;
         self.in_flight.clear();
@@ -161,11 +165,16 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             self.received += count;
+            let (unsent, bodies) = (self.unsent(), self.conversation.bodies());
             let taken = self
                 .conversation
                 .receive(&self.input[..self.received], &mut self.output, answers)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if self.output.len() - self.written > MOST_OUTPUT {
+            let appended = self.unsent() - unsent;
+            let bodies = self.conversation.bodies() - bodies;
+            // No more replies are unsent than bytes are.
+            self.replies = self.replies.min(unsent) + (appended - bodies);
+            if self.replies > MOST_REPLIES {
                 return Err(io::Error::other("the server does not take what it asked for"));
             }
             self.input.copy_within(taken..self.received, 0);

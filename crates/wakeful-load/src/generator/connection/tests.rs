@@ -1,6 +1,6 @@
 //! A peer that takes less than there is to send.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::*;
@@ -26,6 +26,15 @@ fn ask(connection: &mut Connection) {
     let request = Request { intended: 0, possible: 0, sent: 0, kind: 0 };
     connection.request(request, Draw::default());
     connection.flush().unwrap();
+}
+
+fn post(size: usize) -> Template {
+    Template::http("POST", "localhost", "/").body_of_size(size)
+}
+
+/// The header of a frame of HTTP/2 on no stream, and its payload.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    [&[0, 0, payload.len() as u8, kind, 0, 0, 0, 0, 0], payload].concat()
 }
 
 #[test]
@@ -58,4 +67,46 @@ fn a_connection_takes_requests_until_much_is_unsent() {
             connection.flush().unwrap();
         }
     }
+}
+
+#[test]
+fn an_answer_may_begin_while_much_of_its_request_is_unsent() {
+    let (mut connection, mut peer) = open(Protocol::Http1, &post(MOST_REPLIES + MOST_UNSENT));
+    ask(&mut connection);
+    peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n").unwrap();
+    assert_eq!(connection.read(&mut Vec::new()).unwrap(), Reading::Drained);
+    assert!(connection.unsent() > MOST_REPLIES);
+}
+
+#[test]
+fn a_body_for_which_the_server_makes_room_is_no_reply() {
+    let (mut connection, mut peer) = open(Protocol::Http2, &post(MOST_REPLIES + MOST_UNSENT));
+    let room = i32::MAX.to_be_bytes();
+    peer.write_all(&frame(4, &[&[0, 4], &room[..]].concat())).unwrap();
+    connection.read(&mut Vec::new()).unwrap();
+    ask(&mut connection);
+    assert!(connection.unsent() < LARGE, "the rest waits for the connection's window");
+    let room = (i32::MAX - 65_535).to_be_bytes();
+    peer.write_all(&frame(8, &room)).unwrap();
+    assert_eq!(connection.read(&mut Vec::new()).unwrap(), Reading::Drained);
+    assert!(connection.unsent() > MOST_REPLIES);
+}
+
+#[test]
+fn replies_that_the_server_does_not_take_end_the_connection() {
+    let (mut connection, mut peer) = open(Protocol::Http2, &post(0));
+    peer.write_all(&frame(4, &[])).unwrap();
+    let pings = frame(6, &[0; 8]).repeat(4096);
+    let mut unsent = 0;
+    let error = loop {
+        peer.write_all(&pings).unwrap();
+        if let Err(error) = connection.read(&mut Vec::new()) {
+            break error;
+        }
+        connection.flush().unwrap();
+        unsent = connection.unsent();
+        assert!(unsent <= MOST_REPLIES);
+    };
+    assert!(error.to_string().contains("does not take"), "{error}");
+    assert!(unsent > MOST_REPLIES - 2 * pings.len());
 }
