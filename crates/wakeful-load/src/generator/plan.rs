@@ -216,7 +216,7 @@ impl Plan {
     }
 
     /// How many requests one connection may have in flight.
-    pub(super) fn limit_in_flight(&self) -> usize {
+    pub(crate) fn limit_in_flight(&self) -> usize {
         self.in_flight.unwrap_or_else(|| self.requests.in_flight())
     }
 }
