@@ -292,6 +292,24 @@ fn a_body_is_a_file_with_an_end() {
     }
 }
 
+/// The floor is measured with frames, which have less room.
+#[test]
+fn a_body_that_is_larger_than_any_frame_is_measured() {
+    let body = tempfile::NamedTempFile::new().unwrap();
+    body.as_file().set_len((16 << 20) + 1).unwrap();
+    let (server, body) = (http(), body.path().to_str().unwrap());
+    let mut flags = SHORT.to_vec();
+    flags.retain(|flag| *flag != "--no-floor");
+    flags.extend(["--server", &server, "--method", "POST", "--body-file", body, "--json"]);
+    flags.extend(["--connections", "1", "--rate", "10"]);
+    let output = load(&flags);
+    assert_measured(&output);
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(results["floor"]["response"]["count"].as_u64() > Some(0), "{}", results["floor"]);
+    let note = "The floor was measured with 16777216 bytes, not 16777217";
+    assert!(results["notes"].to_string().contains(note), "{}", results["notes"]);
+}
+
 #[test]
 fn a_trace_is_read_within_a_limit() {
     let directory = tempfile::tempdir().unwrap();

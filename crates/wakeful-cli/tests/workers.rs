@@ -1223,6 +1223,23 @@ fn a_signal_to_the_whole_process_group_is_one_signal() {
     }
 }
 
+/// An interactive shell sends `kill -TTIN %1` to the whole process group. The parent is in the same
+/// session: the kernel stops no process of an orphaned group.
+#[test]
+fn a_signal_to_the_whole_process_group_stops_no_worker() {
+    let mut command = Command::new(PROGRAM);
+    command.process_group(0);
+    let mut master = Master::start_by(command, &with(&["--workers", "1"]));
+    let (addr, group) = (master.addr(), format!("-{}", master.pid()));
+    for (name, workers) in [("TTIN", 2), ("TTOU", 1)] {
+        let told = Command::new("kill").args([&format!("-{name}"), "--", &group]).status();
+        assert!(told.unwrap().success());
+        assert!(get(&addr, "/healthz").ends_with("ok\n"), "{name}");
+        master.waits_until(|this| this.workers().len() == workers, "as many as wanted");
+    }
+    assert!(!master.log().contains("is stopped"), "{}", master.log());
+}
+
 /// They had been told by the master.
 #[test]
 fn a_signal_to_the_whole_process_group_cuts_no_worker_that_drains_already() {

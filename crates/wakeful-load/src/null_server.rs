@@ -56,6 +56,10 @@ const LISTENER: u64 = u64::MAX;
 /// A payload that is longer than this ends its connection.
 const LARGEST: usize = 16 << 20;
 
+/// A connection is not read while more bytes than this wait to be sent. So a client that sends
+/// faster than it reads takes little memory.
+const MOST_UNSENT: usize = 1 << 20;
+
 /// Serves until `stopped` returns `true`. It is called once per turn of the loop.
 ///
 /// # Errors
@@ -109,6 +113,8 @@ struct Peer {
     input: Vec<u8>,
     received: usize,
     output: Vec<u8>,
+    /// How much of the output the kernel has taken.
+    written: usize,
 }
 
 impl NullServer {
@@ -131,7 +137,8 @@ impl NullServer {
         let index = self.connections.len();
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, stream.as_fd(), EventData::new_u64(index as u64), flags)?;
-        let peer = Peer { stream, input: vec![0; 64 << 10], received: 0, output: Vec::new() };
+        let input = vec![0; 64 << 10];
+        let peer = Peer { stream, input, received: 0, output: Vec::new(), written: 0 };
         self.connections.push(Some(peer));
         Ok(())
     }
@@ -139,7 +146,8 @@ impl NullServer {
     fn read(&mut self, index: usize) {
         let Some(Some(peer)) = self.connections.get_mut(index) else { return };
         let mut is_open = peer.flush();
-        while is_open {
+        // If it stops here, the socket is full, and an event comes when it has room.
+        while is_open && peer.output.len() - peer.written <= MOST_UNSENT {
             if peer.received == peer.input.len() {
                 peer.input.resize(peer.input.len() * 2, 0);
             }
@@ -192,8 +200,15 @@ impl Peer {
     /// Sends what the socket takes. Returns `false` once the connection is broken.
     fn flush(&mut self) -> bool {
         while !self.output.is_empty() {
-            match send(&self.stream, &self.output, SendFlags::NOSIGNAL) {
-                Ok(count) => drop(self.output.drain(..count)),
+            match send(&self.stream, &self.output[self.written..], SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.written += count;
+                    // Dropped once it is the larger part, so that few bytes are moved.
+                    if self.written > self.output.len() / 2 {
+                        self.output.drain(..self.written);
+                        self.written = 0;
+                    }
+                }
                 Err(Errno::AGAIN) => return true,
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
@@ -293,5 +308,47 @@ impl Drop for NullServerThread {
     fn drop(&mut self) {
         // A caller that is interested in the error calls `end`.
         let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_takes_little_memory_and_is_answered_in_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let mut server = NullServer {
+            epoll: epoll::create(CreateFlags::CLOEXEC).unwrap(),
+            connections: Vec::new(),
+            held: BinaryHeap::new(),
+            slow: Slowness::default(),
+            random: fastrand::Rng::new(),
+        };
+        server.accept(&listener).unwrap();
+        let frame = [&(64_u32 << 10).to_be_bytes()[..], &[7; 64 << 10]].concat();
+        let mut sent = 0;
+        for _ in 0..1000 {
+            match client.write(&frame[sent % frame.len()..]) {
+                Ok(count) => sent += count,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            server.read(0);
+            let output = server.connections[0].as_ref().unwrap().output.len();
+            assert!(output < 3 * MOST_UNSENT, "{output}");
+        }
+        let (mut left, mut taken) = (sent / frame.len() * frame.len(), vec![0; 64 << 10]);
+        for _ in 0..1_000_000 {
+            left -= client.read(&mut taken).unwrap_or(0);
+            if left == 0 {
+                return;
+            }
+            server.read(0);
+        }
+        panic!("{left} bytes of {sent} have no answer");
     }
 }

@@ -103,12 +103,16 @@ impl Drop for Signals {
 
 /// Makes a worker survive signals that make requests to a master. A program that signals all
 /// processes of a service or a terminal means the master, which also sends HUP so that files are
-/// reopened. Handlers that the program has registered are still called.
+/// reopened. Handlers that the program has registered for HUP, USR1 and USR2 are still called.
+///
+/// TTIN and TTOU are ignored, which the programs that a worker executes inherit. With a handler, a
+/// write to a terminal from the background would begin again without end, if the terminal does not
+/// allow it (`stty tostop`).
 pub(crate) fn survive_requests() {
     let caught = [SIGHUP, SIGUSR1, SIGUSR2]
         .into_iter()
         .try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(drop));
-    if let Err(error) = caught {
+    if let Err(error) = caught.and(sys::ignore(&[Signal::SIGTTIN, Signal::SIGTTOU])) {
         tracing::warn!(%error, "cannot catch HUP: it would end this worker");
     }
 }
@@ -119,7 +123,7 @@ pub(crate) fn survive_requests() {
 /// # Errors
 /// None that the kernel documents.
 pub(crate) fn survive_requests_in_program() -> io::Result<()> {
-    // Handlers do not survive an `exec`, but ignored signals stay ignored.
+    // Handlers do not survive an `exec`, but ignored signals stay ignored, as TTIN and TTOU do.
     sys::ignore(&[Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2])
 }
 

@@ -64,7 +64,8 @@ impl Error for MasterIsGone {}
 /// [`ready`](Self::ready), to make it reopen its logs. Until your program handles SIGTERM, that
 /// signal ends the worker at once, as it ends any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a
 /// worker: when they are sent to all processes of a service, they are meant for the master. If your
-/// program handles these signals, its handlers are called.
+/// program handles these signals, its handlers are called. For the same reason SIGTTIN and SIGTTOU
+/// do not stop a worker. It ignores them, and so do programs that it starts.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,

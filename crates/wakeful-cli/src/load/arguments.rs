@@ -154,7 +154,8 @@ struct Connections {
     connections: u32,
 
     /// Requests under way on one connection at a time [default: 1 for http1 (more is pipelining),
-    /// 100 for h2 and grpc, 64 for frames and RESP; 1 with --closed].
+    /// 100 for h2 and grpc, 64 for frames and RESP; 1 with --closed]. A connection with more than 1
+    /// MiB still to send takes no further one.
     #[arg(long, value_name = "N", value_parser = whole(1..=100_000_u32))]
     in_flight: Option<u32>,
 

@@ -220,6 +220,7 @@ impl Measured {
         expect(bench, arguments, task);
         if !arguments.machine.no_floor {
             self.floor = Some(floor::measure(bench, &task.loads[0], task.bytes)?);
+            self.note_once(floor::note(task.bytes));
         }
         if let [a, b] = arguments.compare.as_deref().unwrap_or_default() {
             task.loads.iter().try_for_each(|load| self.compare(bench, arguments, a, b, load))

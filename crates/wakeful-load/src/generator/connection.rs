@@ -17,9 +17,13 @@ const INITIAL_BUFFER: usize = 16 << 10;
 /// generator.
 const READS: usize = 16;
 
-/// A connection is given up if more bytes than this wait to be sent. The peer then makes the
-/// protocol reply, and does not take the replies.
-const MOST_OUTPUT: usize = 64 << 20;
+/// A connection takes no request while more bytes than this wait to be sent. So large requests do
+/// not fill the memory, however many may be in flight, and a turn of the generator copies few.
+const MOST_UNSENT: usize = 1 << 20;
+
+/// A connection is given up if more bytes of replies than this wait to be sent. The peer then makes
+/// the protocol reply, and does not take the replies.
+const MOST_REPLIES: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -29,6 +33,8 @@ pub(crate) struct Connection {
     output: Vec<u8>,
     /// How much of the output the kernel has taken.
     written: usize,
+    /// At most so many bytes of the protocol's replies are unsent.
+    replies: usize,
     /// The whole buffer is initialised. Its first `received` bytes came from the peer.
     input: Vec<u8>,
     received: usize,
@@ -59,6 +65,7 @@ impl Connection {
             in_flight: VecDeque::with_capacity(64),
             output: Vec::with_capacity(4096),
             written: 0,
+            replies: 0,
             input: vec![0; INITIAL_BUFFER],
             received: 0,
             ends: false,
@@ -73,6 +80,7 @@ impl Connection {
         self.conversation = conversation;
         self.output.clear();
         self.written = 0;
+        self.replies = 0;
         self.received = 0;
         self.ends = false;
         self.in_flight.clear();
@@ -94,6 +102,7 @@ impl Connection {
     pub(crate) fn may_request(&self, limit: usize) -> bool {
         self.fd.is_some()
             && self.in_flight.len() < limit
+            && self.unsent() <= MOST_UNSENT
             && !self.conversation.is_closing()
             && self.conversation.may_request()
     }
@@ -113,15 +122,21 @@ impl Connection {
         let Some(fd) = &self.fd else { return Ok(()) };
         while self.written < self.output.len() {
             match send(fd, &self.output[self.written..], SendFlags::NOSIGNAL) {
-                Ok(count) => self.written += count,
+                Ok(count) => {
+                    self.written += count;
+                    // The sent part is dropped if it is the larger one. So a byte is moved less
+                    // than once on average.
+                    if self.written > self.output.len() / 2 {
+                        self.output.drain(..self.written);
+                        self.written = 0;
+                    }
+                }
                 // The socket is full or not connected yet. An event says when to continue.
                 Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.output.clear();
-        self.written = 0;
         Ok(())
     }
 
@@ -150,11 +165,16 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             self.received += count;
+            let (unsent, bodies) = (self.unsent(), self.conversation.bodies());
             let taken = self
                 .conversation
                 .receive(&self.input[..self.received], &mut self.output, answers)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if self.output.len() - self.written > MOST_OUTPUT {
+            let appended = self.unsent() - unsent;
+            let bodies = self.conversation.bodies() - bodies;
+            // No more replies are unsent than bytes are.
+            self.replies = self.replies.min(unsent) + (appended - bodies);
+            if self.replies > MOST_REPLIES {
                 return Err(io::Error::other("the server does not take what it asked for"));
             }
             self.input.copy_within(taken..self.received, 0);
@@ -197,3 +217,6 @@ impl Connection {
         self.in_flight.iter().map(|(_, request)| request)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,7 +144,8 @@ impl Plan {
     }
 
     /// Sets how many requests one connection may have in flight. With `None` it depends on the
-    /// protocol: 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP.
+    /// protocol: 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP. A
+    /// connection with more than 1 MiB still to send takes no further request.
     ///
     /// # Panics
     ///
@@ -215,7 +216,7 @@ impl Plan {
     }
 
     /// How many requests one connection may have in flight.
-    pub(super) fn limit_in_flight(&self) -> usize {
+    pub(crate) fn limit_in_flight(&self) -> usize {
         self.in_flight.unwrap_or_else(|| self.requests.in_flight())
     }
 }

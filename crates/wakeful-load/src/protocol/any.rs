@@ -53,6 +53,10 @@ impl Conversation for AnyConversation {
         each!(self, it => it.receive(input, out, answers))
     }
 
+    fn bodies(&self) -> usize {
+        each!(self, it => it.bodies())
+    }
+
     fn close(&mut self, answers: &mut Vec<Answer>) {
         each!(self, it => it.close(answers));
     }

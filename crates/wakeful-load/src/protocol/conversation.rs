@@ -27,8 +27,8 @@ pub trait Conversation {
 
     /// Takes what it can from the front of `input`: whole messages, and parts of bodies. Returns
     /// the number of bytes that it took. The caller passes the rest again, in front of the bytes
-    /// that arrive next. Appends finished answers to `answers`, and the protocol's own replies to
-    /// `out`.
+    /// that arrive next. Appends finished answers to `answers`. Appends to `out` the protocol's own
+    /// replies, and the parts of requests' bodies for which the peer has made room.
     ///
     /// # Errors
     /// The peer broke the protocol. The connection cannot be used any more.
@@ -38,6 +38,12 @@ pub trait Conversation {
         out: &mut Vec<u8>,
         answers: &mut Vec<Answer>,
     ) -> Result<usize, ProtocolError>;
+
+    /// Returns how many bytes of requests' bodies were appended so far, with their frames, in a
+    /// protocol in which [`receive`](Self::receive) appends such bytes. They are no replies.
+    fn bodies(&self) -> usize {
+        0
+    }
 
     /// Handles the end of the peer's stream: appends the answers that the end completes, such as an
     /// HTTP/1 body that lasts until the end. Requests that are unanswered after this call stay

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The largest length of a payload, in bytes.
-pub(super) const MAX_LENGTH: usize = 16 << 20;
+pub(crate) const MAX_LENGTH: usize = 16 << 20;
 
 const PREFIX: usize = 4;
 const STAMP: usize = 8;

@@ -31,7 +31,7 @@ use self::{
     request::{NO_TABLE, Request},
     settings::{DEFAULT_WINDOW, Settings},
     streams::{Stream, Streams},
-    wire::{Code, END_HEADERS, END_STREAM, Header, Kind, MAX_31},
+    wire::{Code, END_HEADERS, END_STREAM, HEADER, Header, Kind, MAX_31},
 };
 use super::{Answer, Conversation, InvalidTemplate, Outcome, ProtocolError, Template};
 
@@ -47,6 +47,8 @@ pub struct Http2 {
     /// How many bytes of bodies the peer takes on the whole connection. If this is not zero, all
     /// stalled streams wait for room in their own windows.
     window: i64,
+    /// How many bytes of bodies were sent, with their frames.
+    bodies: usize,
     settings: Settings,
     /// Whether the peer knows that our header blocks use no dynamic table.
     table_renounced: bool,
@@ -67,6 +69,7 @@ impl Http2 {
             streams: Streams::default(),
             stalled: BTreeSet::new(),
             window: DEFAULT_WINDOW.into(),
+            bodies: 0,
             settings: Settings::default(),
             table_renounced: false,
             closing: false,
@@ -89,6 +92,7 @@ impl Http2 {
             stream.unsent -= length;
             stream.window -= length as i64;
             self.window -= length as i64;
+            self.bodies += HEADER + length;
             let flags = if stream.unsent == 0 { END_STREAM } else { 0 };
             wire::write(out, Kind::Data, flags, id, &rest[..length]);
         }
@@ -173,6 +177,10 @@ impl Conversation for Http2 {
             taken += step;
         }
         Ok(taken)
+    }
+
+    fn bodies(&self) -> usize {
+        self.bodies
     }
 
     fn close(&mut self, _answers: &mut Vec<Answer>) {

@@ -19,6 +19,7 @@ mod tests;
 pub use any::AnyConversation;
 pub use conversation::{Answer, Conversation, Outcome, ProtocolError};
 pub use frames::Frames;
+pub(crate) use frames::MAX_LENGTH as LARGEST_FRAME;
 pub use http1::Http1;
 pub use http2::Http2;
 pub use mix::Draw;

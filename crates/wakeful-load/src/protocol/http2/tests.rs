@@ -1,4 +1,4 @@
-use super::{wire::HEADER, *};
+use super::*;
 use crate::protocol::tests::{outcomes, take};
 
 mod answers;
