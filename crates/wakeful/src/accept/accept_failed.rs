@@ -2,7 +2,7 @@
 //!
 //! | the kernel says | what it is | what happens |
 //! |---|---|---|
-//! | `EMFILE`, `ENFILE` | no descriptors are left | the loop retries every 50 ms; connections wait in the backlog. After 60 failed tries (3 s) the waiting connections are accepted and closed, with a descriptor that was reserved for this |
+//! | `EMFILE`, `ENFILE` | no descriptors are left | the loop retries every 50 ms; connections wait in the backlog. After 60 failed tries (3 s) the waiting connections are accepted and closed, with a descriptor that was reserved for this, unless a sibling accepts |
 //! | `ENOBUFS`, `ENOMEM` | no memory left | the loop retries every 50 ms |
 //! | `ENOSPC` | `max_user_watches`: the connection is accepted, but cannot be watched | it goes to another loop ([`Dispatch`](super::AcceptStrategy::Dispatch)), or is closed; then as above |
 //! | `ECONNABORTED` and the like | the connection is gone | the next one is taken |
@@ -13,8 +13,9 @@
 //! as it knows, and waits for an answer. A short shortage is over before the client notices, and
 //! nothing is lost. In a long shortage it is better to tell the client. Otherwise the backlog would
 //! also fill with connections whose clients have gone, and these would be served first after the
-//! shortage. While the server drains, waiting connections have the whole grace period instead
-//! (`drain_backlog`).
+//! shortage. Siblings share the backlog, and may have descriptors. So waiting connections are left
+//! to them as long as one accepts. While the server drains, waiting connections have the whole
+//! grace period instead (`drain_backlog`).
 
 use std::io;
 use std::ops::ControlFlow;
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 
 use super::loop_server::LoopServer;
 use crate::balance::counts::LoopCounts;
+use crate::balance::siblings::OurTurn;
 use crate::net::Listener;
 use crate::sys::limits::{code, is_shortage};
 use crate::sys::panics;
@@ -35,9 +37,9 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 /// The same while the server drains.
 const BACK_OFF_IN_DRAIN: Duration = Duration::from_millis(5);
 
-/// After this many failed tries for want of descriptors (3 s), waiting connections are closed.
-/// Tries are counted, because a process that was stopped for a while (SIGSTOP) should still get all
-/// of them.
+/// After this many failed tries for want of descriptors (3 s), waiting connections are closed,
+/// unless a sibling accepts. Tries are counted, because a process that was stopped for a while
+/// (SIGSTOP) should still get all of them.
 const PATIENCE: u32 = 60;
 
 /// From then on, at most this many connections are closed between two pauses.
@@ -56,12 +58,14 @@ pub(super) struct Backoff {
     tries: u32,
     last: Option<Instant>,
     logged: Option<Instant>,
+    /// Whether connections are closed in this shortage.
+    closes: bool,
 }
 
 impl Backoff {
     /// A connection was accepted.
     pub(super) fn reset(&mut self) {
-        self.tries = 0;
+        (self.tries, self.closes) = (0, false);
     }
 
     /// Waits after a failed accept on `listener` until another try makes sense. `Break`: the
@@ -75,14 +79,19 @@ impl Backoff {
         self.note(error, listener, server)?;
         let last = self.last.replace(Instant::now());
         if last.is_some_and(|last| last.elapsed() > ANOTHER) {
-            self.tries = 0;
+            self.reset();
         }
         self.tries = self.tries.saturating_add(1);
-        if self.tries > PATIENCE && lacks_descriptors(error) {
+        let balancer = &server.shared.balancer;
+        // This comes before the look at the siblings. So of several that are out of descriptors at
+        // the same time, one sees that none is left that accepts.
+        let _full = balancer.full();
+        let is_left_to_siblings = || balancer.turn().is_some_and(OurTurn::do_siblings_accept);
+        if self.tries > PATIENCE && lacks_descriptors(error) && !is_left_to_siblings() {
             let counts = server.counts();
             let closed = server.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
             let closed = closed.unwrap_or(0);
-            if self.tries == PATIENCE + 1 {
+            if !std::mem::replace(&mut self.closes, true) {
                 panics::log!(
                     warn,
                     closed,
@@ -91,7 +100,6 @@ impl Backoff {
                 );
             }
         }
-        let _full = server.shared.balancer.full();
         sleep(BACK_OFF).await;
         ControlFlow::Continue(())
     }

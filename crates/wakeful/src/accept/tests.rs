@@ -10,9 +10,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::*;
+use crate::balance::siblings::OurTurn;
+use crate::group::Targets;
 use crate::net::ListenAddr;
 use crate::sys::failures::{self, Call};
-use crate::{EventLoop, IdlePolicy, LoopGroup};
+use crate::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -21,9 +23,16 @@ fn localhost() -> SharedListener {
 }
 
 fn start(strategy: AcceptStrategy, loops: usize, listeners: Vec<SharedListener>) -> Serving {
-    let settings = EventLoop::builder().idle(IdlePolicy::Park);
+    start_group(strategy, LoopGroup::builder().loops(loops).spread(), listeners)
+}
+
+fn start_group(
+    strategy: AcceptStrategy,
+    group: LoopGroupBuilder,
+    listeners: Vec<SharedListener>,
+) -> Serving {
     ConnectionServer::new(listeners)
-        .group(LoopGroup::builder().loops(loops).spread().event_loop(settings))
+        .group(group.event_loop(EventLoop::builder().idle(IdlePolicy::Park)))
         .strategy(strategy)
         .start(|| {
             async |mut connection| {
@@ -78,6 +87,42 @@ fn a_shortage_loses_nothing_if_it_passes() {
             assert_eq!((counts.failed(), counts.turned_away()), (failed, 0), "{error}");
         }
     }
+}
+
+/// Is a client served that comes at the beginning of a shortage, for which a server gives up
+/// clients that wait? `sibling` does not accept, whatever it says.
+fn is_served_in_a_long_shortage(sibling_is: impl FnOnce(&OurTurn)) -> bool {
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(2, lifeline).unwrap();
+    let group = LoopGroup::builder().loops(1).sibling(siblings.join());
+    let serving = start_group(AcceptStrategy::Exclusive, group, vec![localhost()]);
+    let sibling = OurTurn::new(siblings.join().unwrap(), Targets::new());
+    sibling.begins();
+    sibling_is(&sibling);
+    fail(&serving, 0, Call::Accept, Errno::MFILE, 61);
+    let is_served = is_served(addr(&serving, 0));
+    let counts = serving.counts();
+    assert_eq!((counts.failed(), counts.turned_away()), (61, u64::from(!is_served)));
+    is_served
+}
+
+#[test]
+fn what_waits_in_a_long_shortage_is_left_to_a_sibling_that_accepts() {
+    assert!(is_served_in_a_long_shortage(|sibling| sibling.leave(false)));
+}
+
+#[test]
+fn what_waits_in_a_long_shortage_is_closed_where_no_sibling_has_room() {
+    assert!(!is_served_in_a_long_shortage(|sibling| {
+        sibling.leave(false);
+        sibling.is_full();
+    }));
+}
+
+#[test]
+fn what_waits_in_a_long_shortage_is_closed_where_the_only_sibling_is_stuck() {
+    // It never says that it sleeps.
+    assert!(!is_served_in_a_long_shortage(|_| ()));
 }
 
 #[test]

@@ -54,12 +54,12 @@ pub(crate) struct Balancer {
     looks_at_turn: AtomicUsize,
     /// The next check takes this process out of the lists for a while.
     is_to_step_back: AtomicBool,
-    /// How many loops have no room for another connection.
+    /// How many tasks that accept have no room for another connection.
     full: AtomicUsize,
     epoch: Instant,
 }
 
-/// Marks a loop without room for another connection: see [`Balancer::full`].
+/// Marks a task that accepts and has no room for another connection: see [`Balancer::full`].
 #[derive(Debug)]
 pub(crate) struct Full(Arc<Balancer>);
 
@@ -227,13 +227,14 @@ impl Balancer {
         }
     }
 
-    /// Notes that a loop of this process has no room for another connection until the result is
-    /// dropped, so that siblings accept. `None`: this process has no siblings.
+    /// Notes that a task of this process that accepts has no room for another connection until the
+    /// result is dropped, so that siblings accept. `None`: this process has no siblings.
     pub(crate) fn full(self: &Arc<Self>) -> Option<Full> {
         let turn = self.board.turn()?;
-        if self.full.fetch_add(1, Ordering::SeqCst) == 0 {
-            turn.is_full();
-        }
+        self.full.fetch_add(1, Ordering::SeqCst);
+        // Even if the siblings know: until now this task was in the list of its listener, and the
+        // kernel may have woken it for a connection.
+        turn.is_full();
         Some(Full(self.clone()))
     }
 
@@ -245,8 +246,8 @@ impl Balancer {
         }
     }
 
-    /// Tells the siblings if all loops have room, and nothing else keeps this process from
-    /// accepting.
+    /// Tells the siblings if all tasks that accept have room, and nothing else keeps this process
+    /// from accepting.
     fn see_whether_there_is_room(&self, turn: &OurTurn) {
         if self.full.load(Ordering::Acquire) == 0 && !self.is_shut_out() {
             turn.has_room();

@@ -15,18 +15,20 @@ impl Balancer {
         self.shares[number].gives.load(Ordering::Relaxed) > 0
     }
 
-    /// The loop that should get a connection from loop `from`: an active loop below the mean.
-    /// `None`: `from` should keep its connections.
+    /// The loop that should get a connection from loop `from`: an active loop below the mean that
+    /// is not stuck in its turn. `None`: `from` should keep its connections.
     pub(crate) fn taker(&self, from: usize) -> Option<usize> {
         let fewer = |gives: usize| gives.checked_sub(1);
         let gives = &self.shares[from].gives;
         gives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).ok()?;
         let active = self.board.active();
         let mean = self.mean_utilisation(active);
+        let is_stuck = self.board.stuck();
+        let takes = |number: usize| {
+            number != from && self.board.utilisation(number) <= mean && !is_stuck(number)
+        };
         let first = self.next_taker.fetch_add(1, Ordering::Relaxed);
-        (0..active)
-            .map(|step| (first.wrapping_add(step)) % active)
-            .find(|number| *number != from && self.board.utilisation(*number) <= mean)
+        (0..active).map(|step| (first.wrapping_add(step)) % active).find(|number| takes(*number))
     }
 
     fn mean_utilisation(&self, active: usize) -> f64 {

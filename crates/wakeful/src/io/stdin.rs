@@ -11,12 +11,13 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
-use rustix::fs::{CWD, Dev, FileType, Mode, OFlags, makedev, openat};
+use rustix::fs::{Dev, FileType, OFlags, makedev};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::fs::FileIo;
 use crate::readiness::driver;
+use crate::sys::open_anew::open_anew;
 use crate::sys::uninit::{self, ReadBuffer, ReadCall};
 use crate::task::coop;
 
@@ -60,13 +61,12 @@ fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
     let driver = driver()?;
     let fd = fd.as_fd();
     let stat = rustix::fs::fstat(fd)?;
+    let open = || open_anew(fd, OFlags::RDONLY).ok().map(|own| (own, ReadCall::Any));
     let watched = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Socket => Some((fd.try_clone_to_owned()?, ReadCall::DontWait)),
-        FileType::Fifo => open_anew(fd).map(|fd| (fd, ReadCall::Any)),
+        FileType::Fifo => open(),
         // Opening any other device once more may open another device, or have an effect on it.
-        FileType::CharacterDevice if fd.is_terminal() && stat.st_rdev != terminal_maker() => {
-            open_anew(fd).map(|fd| (fd, ReadCall::Any))
-        }
+        FileType::CharacterDevice if fd.is_terminal() && stat.st_rdev != terminal_maker() => open(),
         _ => None,
     };
     if let Some((own, call)) = watched
@@ -81,14 +81,6 @@ fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
 /// `/dev/ptmx`. Opening it makes a new terminal, and returns the keyboard's side of that.
 fn terminal_maker() -> Dev {
     makedev(5, 2)
-}
-
-/// Opens the file once more, so that the open file is ours alone.
-fn open_anew(fd: impl AsFd) -> Option<OwnedFd> {
-    use std::os::fd::AsRawFd;
-    let name = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    openat(CWD, name, flags, Mode::empty()).ok()
 }
 
 /// Standard input. See [`stdin`].

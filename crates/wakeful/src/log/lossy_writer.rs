@@ -103,9 +103,8 @@ impl LossyWriter {
     /// Makes a writer to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), with a
     /// separate thread.
     ///
-    /// If no thread can be started, each logging thread itself writes as much as the destination
-    /// takes without waiting (according to poll(2)). The rest stays in the queue until the next
-    /// line. A file on a slow disk can then block a loop.
+    /// If no thread can be started, each logging thread itself writes as
+    /// [`without_thread`](Self::without_thread) does.
     #[must_use]
     pub fn new(fd: impl AsFd + Send + 'static) -> Self {
         Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
@@ -113,8 +112,10 @@ impl LossyWriter {
 
     /// Like [`new`](Self::new), but without a thread, for a process that must have only one thread
     /// because it forks. Each logging thread itself writes as much as the destination takes without
-    /// waiting (according to poll(2)). The rest stays in the queue until the next line. A file on a
-    /// slow disk can block a loop.
+    /// waiting. The rest stays in the queue until the next line. Other processes may write to the
+    /// same pipe or socket. A file on a slow disk, or a terminal that is stopped, can block a loop.
+    /// So can a pipe that another process fills at the same moment, if it cannot be opened by its
+    /// name in `/proc`.
     #[must_use]
     pub fn without_thread(fd: impl AsFd + Send + 'static) -> Self {
         let refused = |_| Err(io::ErrorKind::Unsupported.into());

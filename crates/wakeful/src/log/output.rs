@@ -13,11 +13,13 @@ use std::sync::atomic::Ordering;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use std::thread;
 use std::time::Duration;
 
 use super::Destination;
 use super::counts::Counts;
+use crate::sys::open_anew::open_anew;
 use crate::sys::panics::contain;
 
 /// A pipe that poll(2) calls writable takes this much at once, and never a part of it (`PIPE_BUF`).
@@ -161,7 +163,13 @@ impl<D: Destination> Output<D> {
         };
         // If the destination panics, these lines fail, and are counted.
         let mut written = Err(Errno::BADF);
-        contain(|| written = rustix::io::write(self.destination.fd(), few));
+        contain(|| {
+            let fd = self.destination.fd();
+            written = match when_full {
+                WhenFull::Wait => rustix::io::write(fd, few),
+                WhenFull::Fail => write_at_once(fd, few),
+            };
+        });
         written
     }
 
@@ -201,6 +209,24 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.for_write(0);
+    }
+}
+
+/// Writes what fits now, after poll(2) has found room. Another process may take that room
+/// meanwhile. The open file may belong to other processes, too, so its flags stay as they are.
+///
+/// Nothing is kept: the descriptor may refer to another file the next time, and a forked child
+/// would keep the pipe open.
+fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+    match kind(fd) {
+        FileType::Fifo => match open_anew(fd, OFlags::WRONLY) {
+            Ok(own) => rustix::io::write(own, bytes),
+            Err(Errno::NXIO) => Err(Errno::PIPE),
+            // Without /proc, poll(2) has to be enough.
+            Err(_) => rustix::io::write(fd, bytes),
+        },
+        FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+        _ => rustix::io::write(fd, bytes),
     }
 }
 

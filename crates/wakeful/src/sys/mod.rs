@@ -21,6 +21,7 @@ pub(crate) mod fork_check;
 pub(crate) mod limits;
 pub(crate) mod once_per_second;
 pub(crate) mod one_loop;
+pub(crate) mod open_anew;
 pub(crate) mod panics;
 pub(crate) mod patience;
 #[allow(unsafe_code)]

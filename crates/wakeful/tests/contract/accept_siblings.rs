@@ -9,18 +9,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use wakeful::LoopGroupBuilder;
 use wakeful::accept::{
     AcceptStrategy, Connection, ConnectionServer, Counts, Placement, Serving, SharedListener,
     Sibling, Siblings,
 };
+use wakeful::group::Targets;
 
 use crate::backend::Backend;
-use crate::background::LONG;
+use crate::background::{LONG, until_asleep};
 
 on_every_backend! {
     with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain,
     when_one_server_is_busy_others_take_part,
     what_comes_while_the_only_active_server_is_full_goes_to_another_one,
+    what_comes_at_another_listener_of_a_server_that_is_full_goes_to_another_one,
+    what_another_loop_of_a_full_server_was_woken_for_goes_to_another_one,
     what_comes_while_the_only_active_server_is_blocked_goes_to_another_one,
     when_an_active_server_drains_another_one_takes_its_place,
     when_an_active_server_is_dead_another_one_takes_its_place,
@@ -79,22 +83,35 @@ impl Workers {
         loops: usize,
         settings: impl Fn(ConnectionServer) -> ConnectionServer,
     ) -> Self {
-        let listener = SharedListener::bind(&crate::backend::localhost().into()).unwrap();
+        let group = B::group().loops(loops);
+        Self::start_on(&[localhost()], &group, wanted, places, settings)
+    }
+
+    /// `addr` is that of the first listener.
+    fn start_on(
+        listeners: &[SharedListener],
+        group: &LoopGroupBuilder,
+        wanted: usize,
+        places: usize,
+        settings: impl Fn(ConnectionServer) -> ConnectionServer,
+    ) -> Self {
         let (lifeline, master) = rustix::pipe::pipe().unwrap();
         let siblings = Siblings::new(places, lifeline).unwrap();
         let held = Arc::new(Held::default());
         let places: Vec<_> = (0..wanted).map(|_| siblings.join()).collect();
         let start = |sibling: &Option<Sibling>| {
-            let socket = listener.as_fd().try_clone_to_owned().unwrap();
-            let socket = SharedListener::from_socket(socket).unwrap();
-            let group = B::group().loops(loops).sibling(sibling.clone());
+            let sockets = listeners.iter().map(|listener| {
+                let socket = listener.as_fd().try_clone_to_owned().unwrap();
+                SharedListener::from_socket(socket).unwrap()
+            });
+            let group = group.clone().sibling(sibling.clone());
             let held = held.clone();
-            let server = settings(ConnectionServer::new(vec![socket]).group(group));
+            let server = settings(ConnectionServer::new(sockets.collect()).group(group));
             Some(server.start(move || handler(held.clone())).unwrap())
         };
         let serving: Vec<Option<Serving>> = places.iter().map(start).collect();
         let counts = serving.iter().flatten().map(Serving::counts).collect();
-        let (addr, master) = (listener.socket_addr().unwrap(), Some(master));
+        let (addr, master) = (listeners[0].socket_addr().unwrap(), Some(master));
         Self { siblings, master, places, serving, counts, addr, held }
     }
 
@@ -114,6 +131,20 @@ impl Workers {
 
     fn begins(&self, what: u8) -> TcpStream {
         begins(self.addr, what)
+    }
+
+    /// A connection that is served, and stays open; with the server that took it.
+    fn keeps_one(&self) -> (usize, TcpStream) {
+        let (start, before) = (Instant::now(), self.accepted());
+        let stream = TcpStream::connect(self.addr).unwrap();
+        loop {
+            let now = self.accepted();
+            if let Some(one) = (0..now.len()).find(|one| now[*one] > before[*one]) {
+                return (one, stream);
+            }
+            assert!(start.elapsed() < LONG, "{now:?}");
+            thread::yield_now();
+        }
     }
 
     /// Blocks the loop that takes this. It may take others with it, until its handler runs: it runs
@@ -154,6 +185,10 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.release();
     }
+}
+
+fn localhost() -> SharedListener {
+    SharedListener::bind(&crate::backend::localhost().into()).unwrap()
 }
 
 fn begins(addr: SocketAddr, what: u8) -> TcpStream {
@@ -261,20 +296,46 @@ fn what_comes_while_the_only_active_server_is_full_goes_to_another_one<B: Backen
         let one = workers.settle();
         let mut open = Vec::new();
         for _ in 0..2 {
-            // It is served, and stays open.
-            let before: u64 = workers.accepted().iter().sum();
-            open.push(TcpStream::connect(workers.addr).unwrap());
-            let start = Instant::now();
-            while workers.accepted().iter().sum::<u64>() == before {
-                assert!(start.elapsed() < LONG, "{:?}", workers.accepted());
-                thread::yield_now();
-            }
+            open.push(workers.keeps_one().1);
             (0..5).for_each(|_| workers.asks(ECHO));
         }
         // When there is room again, light load is with one again.
         drop(open);
         workers.settle();
         assert!(workers.accepted()[one] > 0);
+    }
+}
+
+fn what_comes_at_another_listener_of_a_server_that_is_full_goes_to_another_one<B: Backend>() {
+    for by in STRATEGIES {
+        let listeners = [localhost(), localhost()];
+        let group = B::group().loops(1);
+        let settings = |server: ConnectionServer| server.strategy(by).max_connections(1);
+        let workers = Workers::start_on(&listeners, &group, 2, 8, settings);
+        let another = listeners[1].socket_addr().unwrap();
+        for _ in 0..3 {
+            workers.settle();
+            let (one, open) = workers.keeps_one();
+            // The task that waits at the other listener does not know that the server is full.
+            until_asleep(&workers.serving[one].as_ref().unwrap().handles()[0]);
+            (0..5).for_each(|_| asks(another, ECHO));
+            drop(open);
+        }
+    }
+}
+
+/// Both loops are active, and only one of them knows that the server is full.
+fn what_another_loop_of_a_full_server_was_woken_for_goes_to_another_one<B: Backend>() {
+    let group = B::group().loops(2).concentrate(Targets::new().least(2));
+    let settings = |server: ConnectionServer| server.max_connections(1);
+    let workers = Workers::start_on(&[localhost()], &group, 2, 8, settings);
+    for _ in 0..3 {
+        workers.settle();
+        let (one, open) = workers.keeps_one();
+        let full = workers.serving[one].as_ref().unwrap();
+        full.handles().iter().for_each(until_asleep);
+        (0..5).for_each(|_| workers.asks(ECHO));
+        drop(open);
     }
 }
 

@@ -287,6 +287,29 @@ fn a_loop_that_the_kernel_refuses_to_let_in_is_nobody_to_rely_on_and_comes_in_in
     group.shutdown(Duration::from_secs(5)).unwrap();
 }
 
+#[test]
+fn a_loop_that_is_stuck_gets_no_connection_of_another_one() {
+    let (group, balance, _) = two_that_sleep();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    group.handles()[1].post(move || released.recv().unwrap()).unwrap();
+    let takes = || {
+        balance.shares[0].gives.store(1, Ordering::Relaxed);
+        balance.taker(0)
+    };
+    // The first loop has more to do than the mean, even if one that is stuck counts as busy.
+    let says = || {
+        let spent = Spent { busy: Duration::from_secs(1), idle: Duration::ZERO };
+        balance.board.say(0, spent);
+        balance.board.utilisation(0) > balance.board.utilisation(1)
+    };
+    wait_until(|| says() && balance.is_stuck(1));
+    assert_eq!(takes(), None);
+    release.send(()).unwrap();
+    wait_until(|| says() && !balance.is_stuck(1));
+    assert_eq!(takes(), Some(1));
+    group.shutdown(Duration::ZERO).unwrap();
+}
+
 /// Two loops that sleep and wait at one listener, and the membership of the second one.
 fn two_that_sleep() -> (LoopGroup, Arc<Balancer>, Arc<Membership>) {
     let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();

@@ -120,6 +120,13 @@ impl OurTurn {
         }
     }
 
+    /// Does a sibling accept that is not stuck in its turn, whether it is in the kernel's list or
+    /// not?
+    pub(crate) fn do_siblings_accept(&self) -> bool {
+        let (me, now) = (self.sibling.place, self.alarm.now());
+        self.page().accepting().any(|place| place != me && !self.is_stuck(place, now))
+    }
+
     /// Does this worker accept, whether it is in the kernel's list or not?
     pub(crate) fn accepts(&self) -> bool {
         self.page().state(self.sibling.place).accepts()

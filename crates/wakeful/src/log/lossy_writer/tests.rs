@@ -1,8 +1,12 @@
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
+
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, mkfifoat, open};
 
 use super::*;
 
@@ -164,6 +168,69 @@ fn without_a_thread_lines_are_written_as_far_as_there_is_room() {
     assert_eq!(log.written() + log.dropped(), 100);
     drop(log);
     assert!(reader.join().unwrap().ends_with(&line(99)));
+}
+
+/// A destination that another process fills at the `at`th look at its descriptor.
+struct FilledAt<F> {
+    fd: F,
+    at: usize,
+    looks: AtomicUsize,
+}
+
+impl<F: AsFd + Send + 'static> Destination for FilledAt<F> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        if self.looks.fetch_add(1, SeqCst) + 1 == self.at {
+            rustix::io::ioctl_fionbio(&self.fd, true).unwrap();
+            while rustix::io::write(&self.fd, &[b'x'; 4096]).is_ok() {}
+            rustix::io::ioctl_fionbio(&self.fd, false).unwrap();
+        }
+        self.fd.as_fd()
+    }
+}
+
+/// The looks are at the start, before the line is taken, before the write, and in the write.
+#[test]
+fn a_writer_without_a_thread_waits_for_no_room_that_another_process_takes_meanwhile() {
+    fn fills<F: AsFd + Send + 'static>(ends: impl Fn() -> (OwnedFd, F)) {
+        for at in 1..=5 {
+            let (reader, fd) = ends();
+            let log = without_thread(FilledAt { fd, at, looks: AtomicUsize::new(0) });
+            let (done, is_done) = sync_channel(1);
+            thread::spawn(move || {
+                log.write_lines(line(0).into_bytes(), 1);
+                done.send(log.written()).unwrap();
+            });
+            let written = is_done.recv_timeout(GUARD).expect("it returns");
+            assert_eq!(written, u64::from(at == 5), "look {at}");
+            drop(reader);
+        }
+    }
+    fills(|| {
+        let (reader, writer) = small_pipe();
+        (reader.into(), writer)
+    });
+    fills(|| {
+        let (reader, writer) = UnixStream::pair().unwrap();
+        (reader.into(), writer)
+    });
+}
+
+/// The others have the same open file, and expect it to block.
+#[test]
+fn a_writer_without_a_thread_leaves_its_pipe_blocking_and_notices_that_nobody_reads() {
+    let path = std::env::temp_dir().join(format!("wakeful-log-{}", std::process::id()));
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    let opened = |access| open(&path, access, Mode::empty()).unwrap();
+    let named = (opened(OFlags::RDONLY | OFlags::NONBLOCK), opened(OFlags::WRONLY));
+    std::fs::remove_file(&path).unwrap();
+    for (reader, writer) in [rustix::pipe::pipe().unwrap(), named] {
+        let log = without_thread(Plain(writer.try_clone().unwrap()));
+        log.write_lines(line(0).into_bytes(), 1);
+        assert!(!fcntl_getfl(&writer).unwrap().contains(OFlags::NONBLOCK));
+        drop(reader);
+        log.write_lines(line(1).into_bytes(), 1);
+        assert_eq!((log.written(), log.dropped()), (1, 1));
+    }
 }
 
 #[test]
