@@ -41,6 +41,10 @@ impl PatientStream {
         Self { stream, stall, timer: Timer::default() }
     }
 
+    pub(crate) fn get_ref(&self) -> &Stream {
+        &self.stream
+    }
+
     pub(crate) fn into_inner(self) -> Stream {
         self.stream
     }
