@@ -7,13 +7,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use crate::patience::reset_at_close;
 use crate::{ServeOptions, log};
 use futures_io::AsyncRead;
 use rustix::io::ioctl_fionread;
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{Deadline, sleep, timeout, turn_time};
+use wakeful::time::{Deadline, now, sleep, timeout, turn_time};
 
 /// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a
 /// second.
@@ -147,13 +148,21 @@ const ASKED: Duration = Duration::from_millis(50);
 
 /// Ends our side of a connection, and waits until the client has the answers that the kernel holds.
 /// What the client still sends is read and discarded, because a close with unread bytes would reset
-/// the connection, and the kernel would discard the answers. It waits for
-/// at most `most`.
+/// the connection, and the kernel would discard the answers. It waits for at most `most`. Then the
+/// kernel delivers the rest, unless the client has taken nothing for half of that time.
 pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Result<()> {
     stream.shutdown_side(Shutdown::Write)?;
+    let (mut least, mut taken) = (usize::MAX, now());
     let forget = async {
         let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
-        while stream.unsent()? > 0 {
+        loop {
+            let left = stream.unsent()?;
+            if left == 0 {
+                break;
+            }
+            if left < least {
+                (least, taken) = (left, now());
+            }
             if has_ended {
                 if is_gone(&stream) {
                     break;
@@ -165,7 +174,12 @@ pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Res
         }
         Ok(())
     };
-    timeout(most, forget).await.unwrap_or(Ok(()))
+    timeout(most, forget).await.unwrap_or_else(|_| {
+        if now() - taken >= most / 2 {
+            reset_at_close(&stream);
+        }
+        Ok(())
+    })
 }
 
 /// Has the client reset the connection? After the end of its side no read says so, and the kernel
