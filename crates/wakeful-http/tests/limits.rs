@@ -530,6 +530,24 @@ fn a_slow_upload_that_is_refused_gets_its_answer_too() {
     assert_closes_with(&read_all(stream), "413");
 }
 
+/// The server reads and discards it already when the drain begins.
+#[test]
+fn an_upload_that_is_refused_before_a_drain_does_not_hold_it_up() {
+    let running = start(Limits::new().max_body(1000));
+    let head = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n";
+    let mut stream = ask(&running, head);
+    let reader = stream.try_clone().unwrap();
+    let uploads = thread::spawn(move || {
+        while stream.write_all(b"x").is_ok() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    // To its end: the server's side is closed.
+    assert_closes_with(&read_all(reader), "413");
+    assert_eq!(running.shutdown(Duration::from_secs(3)).unwrap(), 0);
+    uploads.join().unwrap();
+}
+
 #[test]
 fn a_refusal_that_is_the_last_answer_of_a_connection_says_so() {
     let running = start(Limits::new().max_uri(50).max_requests_per_connection(2));

@@ -1,17 +1,20 @@
 //! Functions that the services on plain connections share.
 
-use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use crate::patience::reset_at_close;
 use crate::{ServeOptions, log};
 use futures_io::AsyncRead;
+use rustix::io::ioctl_fionread;
+use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
 use wakeful::net::{PeerAddr, Stream};
-use wakeful::time::{Deadline, sleep, timeout, turn_time};
+use wakeful::time::{Deadline, now, sleep, timeout, turn_time};
 
 /// Logs how a connection ended. A peer that broke the protocol is worth a warning, at most one a
 /// second.
@@ -59,40 +62,75 @@ pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::R
 /// does.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// The linger time of a drain: see [`until_idle_in_drain`]. Idle connections must not be aborted,
-/// so it is well within the grace period.
+/// The linger time of a drain: see [`EndInDrain`]. Idle connections must not be aborted, so it is
+/// well within the grace period.
 pub(crate) fn linger(options: &ServeOptions) -> Duration {
     LINGER.min(options.grace / 4)
 }
 
-/// Completes when a connection without an open request may be closed: `linger` after the drain has
-/// begun, and when everything that had come by then was read. Closing it at once might cross a
-/// request that is on its way. The first request that comes meanwhile is the last one: the
-/// connection closes after its answer, so its client sees the end and sends no more.
-pub(crate) async fn until_idle_in_drain(drain_begins: impl Future<Output = ()>, linger: Duration) {
-    drain_begins.await;
-    // This is boxed, so that it takes no room in each connection's task while it serves.
-    Box::pin(Deadline::after(linger)).await;
+/// When a connection ends in a drain. An idle one ends when nothing has come for `linger`: a future
+/// that is polled between two requests, if there is nothing to read. A busy one ends after an
+/// answer, when the drain has lasted for `linger` and all is read that the kernel had by then. So
+/// everything is answered that had come as the drain began, or was on its way, and a client that
+/// never pauses is closed. One that waits for its answers sees the end behind an answer, and not
+/// when its next request is on its way.
+pub(crate) struct EndInDrain<'a> {
+    draining: &'a Draining,
+    begins: DrainingStarted,
+    linger: Duration,
+    /// Boxed, so that it takes no room in each connection's task while it serves.
+    seen: Option<Box<SeenDrain>>,
 }
 
-/// When a drain began, as a connection that is never idle has seen it.
-#[derive(Debug, Default)]
-pub(crate) struct SeenDrain(Cell<Option<Instant>>);
+/// A drain, since the connection has seen it.
+struct SeenDrain {
+    began: Instant,
+    idle: Deadline,
+    /// How much is unread of what the kernel had when the linger was over. `None`: it is not over.
+    unread: Option<usize>,
+}
 
-impl SeenDrain {
-    /// Has the drain `begun`, and lasted for `linger`? Until then the connection reads on, because
-    /// what had come before the drain may still be in the kernel.
+impl<'a> EndInDrain<'a> {
+    pub(crate) fn new(draining: &'a Draining, linger: Duration) -> Self {
+        Self { draining, begins: draining.started(), linger, seen: None }
+    }
+
+    /// Notes that `count` bytes were read from `from`. Does the connection end after the requests
+    /// that are read?
     #[inline]
-    pub(crate) fn has_lasted(&self, begun: bool, linger: Duration) -> bool {
-        begun && self.is_over(linger)
+    pub(crate) fn has_read(&mut self, count: usize, from: &impl AsFd) -> bool {
+        self.draining.is_started() && self.is_last(count, from.as_fd())
     }
 
     #[cold]
-    fn is_over(&self, linger: Duration) -> bool {
-        let now = turn_time();
-        let since = self.0.get().unwrap_or(now);
-        self.0.set(Some(since));
-        now.saturating_duration_since(since) >= linger
+    fn is_last(&mut self, count: usize, from: BorrowedFd<'_>) -> bool {
+        let (now, linger) = (turn_time(), self.linger);
+        let seen = self.seen();
+        seen.idle.reset(now + linger);
+        if let Some(unread) = &mut seen.unread {
+            *unread = unread.saturating_sub(count);
+        } else if now.saturating_duration_since(seen.began) >= linger {
+            let unread = ioctl_fionread(from).unwrap_or(0);
+            seen.unread = Some(usize::try_from(unread).unwrap_or(usize::MAX));
+        }
+        seen.unread == Some(0)
+    }
+
+    fn seen(&mut self) -> &mut SeenDrain {
+        self.seen.get_or_insert_with(|| {
+            let idle = Deadline::after(self.linger);
+            Box::new(SeenDrain { began: turn_time(), idle, unread: None })
+        })
+    }
+}
+
+impl Future for EndInDrain<'_> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(Pin::new(&mut self.begins).poll(cx));
+        Pin::new(&mut self.seen().idle).poll(cx)
     }
 }
 
@@ -110,13 +148,21 @@ const ASKED: Duration = Duration::from_millis(50);
 
 /// Ends our side of a connection, and waits until the client has the answers that the kernel holds.
 /// What the client still sends is read and discarded, because a close with unread bytes would reset
-/// the connection, and the kernel would discard the answers. It waits for
-/// at most `most`.
+/// the connection, and the kernel would discard the answers. It waits for at most `most`. Then the
+/// kernel delivers the rest, unless the client has taken nothing for half of that time.
 pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Result<()> {
     stream.shutdown_side(Shutdown::Write)?;
+    let (mut least, mut taken) = (usize::MAX, now());
     let forget = async {
         let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
-        while stream.unsent()? > 0 {
+        loop {
+            let left = stream.unsent()?;
+            if left == 0 {
+                break;
+            }
+            if left < least {
+                (least, taken) = (left, now());
+            }
             if has_ended {
                 if is_gone(&stream) {
                     break;
@@ -128,7 +174,12 @@ pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Res
         }
         Ok(())
     };
-    timeout(most, forget).await.unwrap_or(Ok(()))
+    timeout(most, forget).await.unwrap_or_else(|_| {
+        if now() - taken >= most / 2 {
+            reset_at_close(&stream);
+        }
+        Ok(())
+    })
 }
 
 /// Has the client reset the connection? After the end of its side no read says so, and the kernel

@@ -22,6 +22,7 @@ mod frames;
 mod frontend;
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,7 @@ pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::buffers::{Budget, Charge};
 use crate::connections::{
-    KEEPALIVE, LONGEST, SeenDrain, end_when_sent, last_time, linger, log, set_options,
-    until_idle_in_drain,
+    EndInDrain, KEEPALIVE, LONGEST, end_when_sent, last_time, linger, log, set_options,
 };
 use crate::patience::PatientStream;
 
@@ -182,11 +182,10 @@ async fn serve(
     let Connection { stream, peer, draining, unread, moving, .. } = connection;
     set_options(&stream, options.keepalive)?;
     let mut stream = PatientStream::new(stream, options.stall_timeout);
-    let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
-    let drain = SeenDrain::default();
+    let mut end_in_drain = EndInDrain::new(&draining, linger);
     let mut frames = Frames::behind(unread, carried(&moving), budget.clone())?;
     let outcome = loop {
-        let told = frames.is_empty().then_some(idle_in_drain.as_mut());
+        let told = frames.is_empty().then(|| Pin::new(&mut end_in_drain));
         let space = match frames.space() {
             Ok(space) => space,
             Err(error) => break Err(error),
@@ -202,7 +201,7 @@ async fn serve(
             return frames.end();
         }
         frames.add(count);
-        let is_last = drain.has_lasted(draining.is_started(), linger);
+        let is_last = end_in_drain.has_read(count, stream.get_ref());
         let complete = match frames.complete() {
             Ok(complete) => complete,
             Err(error) => break Err(error),
@@ -213,7 +212,7 @@ async fn serve(
                 break Err(error);
             }
             // A client that never pauses always leaves a part of its next frame.
-            if is_last || frames.is_empty() && draining.is_started() {
+            if is_last {
                 break Ok(());
             }
             if moving.is_wanted() {

@@ -41,6 +41,10 @@ impl PatientStream {
         Self { stream, stall, timer: Timer::default() }
     }
 
+    pub(crate) fn get_ref(&self) -> &Stream {
+        &self.stream
+    }
+
     pub(crate) fn into_inner(self) -> Stream {
         self.stream
     }
@@ -189,14 +193,22 @@ impl Timer {
     }
 }
 
-/// The peer takes, or sends, too little. If it takes too little, the close is a reset: otherwise
-/// the kernel would keep what is left for minutes.
+/// The peer takes, or sends, too little.
 #[cold]
 fn timed_out(writes_to: Option<&Stream>) -> io::Error {
-    if let Some(Stream::Tcp(stream)) = writes_to {
-        let _ = stream.set_linger(Some(Duration::ZERO));
+    if let Some(stream) = writes_to {
+        reset_at_close(stream);
     }
     io::ErrorKind::TimedOut.into()
+}
+
+/// Has the close reset the connection. Otherwise the kernel would keep what it has not sent for
+/// minutes, if the client takes nothing.
+pub(crate) fn reset_at_close(stream: &Stream) {
+    if let Stream::Tcp(stream) = stream {
+        // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
+        let _ = stream.set_linger(Some(Duration::ZERO));
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The last answers of `kv` and `echo` come whole to a client that reads them slowly, and still
 //! asks meanwhile: in a drain, and before a frame that is refused.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -174,6 +174,65 @@ fn the_answers_before_a_frame_that_is_too_long_come_whole() {
     }
     assert_eq!(frontend.shutdown(GUARD).unwrap(), 0);
     assert_eq!(backend.shutdown(GUARD).unwrap(), 0);
+}
+
+/// Asks for a long answer that is the last one, and waits until the server has closed. `reads` is
+/// called meanwhile. Then reads to the end.
+fn read_when_closed(
+    serving: &Serving,
+    question: &[u8],
+    mut reads: impl FnMut(&mut TcpStream) -> usize,
+) -> io::Result<usize> {
+    let (mut stream, begin) = ask(addr(serving), question);
+    let (counts, began) = (serving.counts(), Instant::now());
+    let mut read = begin.len();
+    while counts.open() > 0 {
+        assert!(began.elapsed() < GUARD, "it does not close");
+        read += reads(&mut stream);
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(read + stream.read_to_end(&mut Vec::new())?)
+}
+
+/// `kv` and `echo` with `stall_timeout`, and for each a question whose answer is the last one, of
+/// that length.
+fn with_last_answers(stall_timeout: Duration) -> [(Serving, Vec<u8>, usize); 2] {
+    let kv = KvOptions::default().stall_timeout(stall_timeout);
+    let echo = EchoOptions::default().stall_timeout(stall_timeout);
+    let (both, answers) = set_and_get();
+    let frame = frame();
+    [
+        (
+            kv::start(&options(), kv, vec![listener()]).unwrap(),
+            [&both[..], b"QUIT\r\n"].concat(),
+            answers.len() + "+OK\r\n".len(),
+        ),
+        (
+            echo::start(&options(), echo, vec![listener()]).unwrap(),
+            [&frame[..], b"\xff\xff\xff\xff"].concat(),
+            frame.len(),
+        ),
+    ]
+}
+
+/// Otherwise the kernel would keep the answers for minutes, outside of all limits.
+#[test]
+fn a_client_that_does_not_read_its_last_answers_is_reset() {
+    for (serving, question, _) in with_last_answers(Duration::from_millis(300)) {
+        let ended = read_when_closed(&serving, &question, |_| 0);
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
+    }
+}
+
+/// The kernel delivers the rest.
+#[test]
+fn a_client_that_reads_for_longer_than_the_server_waits_gets_its_last_answers() {
+    for (serving, question, length) in with_last_answers(Duration::from_secs(2)) {
+        let reads = |stream: &mut TcpStream| stream.read(&mut [0; 3 << 10]).unwrap();
+        assert_eq!(read_when_closed(&serving, &question, reads).unwrap(), length);
+        assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
+    }
 }
 
 /// It has ended its side, so that nothing more is read from it.

@@ -1,9 +1,12 @@
 //! How an HTTP/1 connection ends: by itself, by one of its limits, or by a failure. The client
 //! should still receive the last answer.
 
+use std::pin::pin;
+
+use futures_util::future::select;
 use http::StatusCode;
 use wakeful::accept::Draining;
-use wakeful::time::timeout;
+use wakeful::time::sleep;
 
 use super::observed::Observed;
 use crate::connection::{ConnectionState, Liveness, PREFACE, unasked_answer};
@@ -105,9 +108,14 @@ pub(super) async fn close(
                 let silence = state.loop_state().going_away();
                 let linger =
                     lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent);
-                if sends_rest && draining.is_started() {
-                    // An upload may be longer than the grace period.
-                    let _ = timeout(silence, linger).await;
+                if sends_rest {
+                    // An upload may be longer than the grace period of a drain. (Boxed, so that other
+                    // connections are no larger.)
+                    let drained = Box::pin(async {
+                        draining.started().await;
+                        sleep(state.loop_state().going_away()).await;
+                    });
+                    select(pin!(linger), drained).await;
                 } else {
                     linger.await;
                 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,7 @@ use wakeful::time::{sleep, timeout};
 
 use super::frames::Frames;
 use crate::buffers::Budget;
-use crate::connections::{
-    LONGEST, SeenDrain, end_when_sent, read_unless_told, set_options, until_idle_in_drain,
-};
+use crate::connections::{EndInDrain, LONGEST, end_when_sent, read_unless_told, set_options};
 use crate::log;
 
 /// How often to check whether a client that sends no more is still there.
@@ -46,19 +44,15 @@ pub(super) async fn serve(
     let (mut from_backend, mut to_backend) = backend.into_split();
     let mut asked = Ok(());
     let client_ends = async {
-        let idle_in_drain = pin!(until_idle_in_drain(draining.started(), linger));
-        let drain = SeenDrain::default();
-        let is_last = || drain.has_lasted(draining.is_started(), linger);
-        let told = Some(idle_in_drain);
-        asked = pass_on(&mut from_client, &mut to_backend, told, is_last, budget).await;
+        let end = EndInDrain::new(&draining, linger);
+        asked = pass_on(&mut from_client, &mut to_backend, Some(end), budget).await;
         // If it ended with an error, the frames before are answered nevertheless.
         to_backend.shutdown()?;
         let most = if asked.is_ok() { Duration::MAX } else { LONGEST };
         let _ = timeout(most, until_gone(&from_client)).await;
         Ok(())
     };
-    let never: Option<Pin<&mut std::future::Pending<()>>> = None;
-    let answers = pass_on(&mut from_backend, &mut to_client, never, || false, budget);
+    let answers = pass_on(&mut from_backend, &mut to_client, None, budget);
     // When the client sends no more, the backend is told. It answers what is left, and closes, and
     // then everything is done.
     let outcome = future::or(client_ends, answers).await;
@@ -90,31 +84,29 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
     Ok(stream)
 }
 
-/// Forwards whole frames until there are no more, or `told` is ready between two of them, or
-/// `is_last` returns `true` after one. If it returned `true` before that one was forwarded, a part
-/// of the next frame may be left.
+/// Forwards whole frames until there are no more, or until `end`. Then a part of the next frame may
+/// be left.
 async fn pass_on(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
-    mut told: Option<Pin<&mut impl Future<Output = ()>>>,
-    is_last: impl Fn() -> bool,
+    mut end: Option<EndInDrain<'_>>,
     budget: &Arc<Budget>,
 ) -> io::Result<()> {
     let mut frames = Frames::new(budget.clone());
     loop {
-        let told = told.as_mut().filter(|_| frames.is_empty()).map(Pin::as_mut);
+        let told = end.as_mut().filter(|_| frames.is_empty()).map(Pin::new);
         let count = read_unless_told(from, frames.space()?, told).await?;
         if count == 0 {
             return frames.end();
         }
         frames.add(count);
-        let was_last = is_last();
+        let is_last = end.as_mut().is_some_and(|end| end.has_read(count, from));
         let complete = frames.complete()?;
         if complete > 0 {
             to.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete)?;
             // A client that never pauses always leaves a part of its next frame.
-            if was_last || frames.is_empty() && is_last() {
+            if is_last {
                 return Ok(());
             }
         }

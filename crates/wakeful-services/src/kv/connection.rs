@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,9 +22,7 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::{
-    LONGEST, SeenDrain, end_when_sent, last_time, set_options, until_idle_in_drain,
-};
+use crate::connections::{EndInDrain, LONGEST, end_when_sent, last_time, set_options};
 use crate::log;
 use crate::patience::PatientStream;
 
@@ -62,9 +61,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         let Some(_place) = service.lets_linger() else { return Ok(()) };
         return Box::pin(end(stream.into_inner(), last_time(stall_timeout))).await;
     };
-    let linger = service.linger;
-    let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
-    let drain = SeenDrain::default();
+    let mut end_in_drain = EndInDrain::new(&draining, service.linger);
     let mut input = Input::new(local.service.limits);
     let mut session = Session::new(local);
     loop {
@@ -73,9 +70,10 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             session.local.service.refusals.evicted.add_one();
             return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
         }
-        let told = input.is_empty().then_some(idle_in_drain.as_mut());
+        let told = input.is_empty().then(|| Pin::new(&mut end_in_drain));
         let read = input.read_from(&mut stream, told, idle_timeout);
-        if session.shrink_if_pending(read).await? == 0 {
+        let count = session.shrink_if_pending(read).await?;
+        if count == 0 {
             return if input.is_empty() {
                 if draining.is_started() {
                     drop((input, session));
@@ -86,7 +84,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
                 Err(io::ErrorKind::UnexpectedEof.into())
             };
         }
-        let has_lasted = drain.has_lasted(draining.is_started(), linger);
+        let is_last = end_in_drain.has_read(count, stream.get_ref());
         let refused = loop {
             match input.next() {
                 Ok(Some(words)) => match session.command(words, &mut stream).await? {
@@ -113,8 +111,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         }
         session.answers.write(&mut stream).await?;
         // A client that never pauses always leaves a part of its next command.
-        let is_last = has_lasted && input.has_given_any();
-        if is_last || draining.is_started() && input.is_empty() {
+        if is_last && input.has_given_any() {
             drop((input, session));
             return Box::pin(end_when_sent(stream.into_inner(), LONGEST)).await;
         }

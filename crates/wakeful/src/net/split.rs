@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use super::byte_stream::{ByteStream, StreamIo, read_methods, write_methods};
@@ -89,6 +90,12 @@ impl OwnedReadHalf {
                 Err(ReuniteError(self, write))
             }
         }
+    }
+}
+
+impl AsFd for OwnedReadHalf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
