@@ -215,3 +215,22 @@ fn a_set_up_that_panics_is_told_although_another_loop_s_has_not_ended() {
     let error = started.expect_err("it does not start");
     assert!(error.to_string().contains("panicked"), "{error}");
 }
+
+#[test]
+fn nobody_waits_for_a_server_that_does_not_come_to_run() {
+    type Fate = fn(Server);
+    let is_dropped: Fate = drop;
+    let fails: Fate = |server| {
+        let server = server.on_each_loop(|| ready(Err(io::Error::other("no database"))));
+        server.start(router()).unwrap_err();
+    };
+    let is_never_polled: Fate = |server| drop(server.run(router()));
+    for fate in [is_dropped, fails, is_never_polled] {
+        let server = server();
+        let readiness = server.readiness();
+        assert!(readiness.is_ready() && !readiness.is_draining());
+        fate(server);
+        on_a_loop(readiness.until_draining());
+        assert!(!readiness.is_ready());
+    }
+}

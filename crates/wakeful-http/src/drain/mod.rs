@@ -17,6 +17,7 @@ use std::time::Duration;
 
 pub(crate) use self::begins::enter;
 pub use self::begins::{DrainBegins, drain_begins};
+pub(crate) use self::readiness::Ending;
 pub use self::readiness::Readiness;
 
 /// How a server ends, in [`Server::serve`](crate::Server::serve) or

@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use wakeful::process::ProcessMark;
+
 #[cfg(doc)]
 use super::DrainPlan;
 use super::latch::Latch;
@@ -12,6 +14,9 @@ use super::latch::Latch;
 ///
 /// A handler that must only end when the server drains can await
 /// [`drain_begins`](crate::drain_begins) instead. That needs no extra argument and no lock.
+///
+/// A server that never runs, because its start fails or it is dropped before, is not ready and
+/// drains, too. So nobody waits for ever.
 ///
 /// ```
 /// # use wakeful_http::Readiness;
@@ -72,5 +77,36 @@ impl Readiness {
     pub(crate) fn drains(&self) {
         self.ready.give();
         self.draining.give();
+    }
+}
+
+/// Gives both signals when it is dropped: a server has it, and then the running server.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    readiness: Readiness,
+    process: ProcessMark,
+}
+
+impl Ending {
+    pub(crate) fn new() -> Self {
+        Self { readiness: Readiness::new(), process: ProcessMark::new() }
+    }
+
+    /// The server runs in this process, which may be a fork of the one that made it.
+    pub(crate) fn begins_here(&mut self) {
+        self.process = ProcessMark::new();
+    }
+
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // In a forked child nobody waits, and the lock may be locked for ever.
+        if !self.process.is_forked() {
+            self.readiness.drains();
+        }
     }
 }

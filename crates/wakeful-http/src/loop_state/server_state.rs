@@ -50,10 +50,6 @@ impl ServerState {
         self.counts.clone()
     }
 
-    pub(crate) fn readiness(&self) -> Readiness {
-        self.readiness.clone()
-    }
-
     /// Returns the number of the next loop that asks.
     pub(super) fn next_loop(&self) -> usize {
         self.loops.fetch_add(1, Ordering::Relaxed)

@@ -9,11 +9,9 @@ use wakeful::LoopHandle;
 use wakeful::accept::{Counts, Serving};
 use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
-use wakeful::process::ProcessMark;
 
 use crate::counts::HttpCounts;
-use crate::drain::DrainPlan;
-use crate::drain::Readiness;
+use crate::drain::{DrainPlan, Ending, Readiness};
 use crate::foreign_code;
 use crate::loop_state::ServerState;
 
@@ -31,8 +29,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn new(serving: Serving, server: ServerState) -> Self {
-        let ending = Ending(server.readiness(), ProcessMark::new());
+    pub(super) fn new(serving: Serving, server: ServerState, ending: Ending) -> Self {
         Self { serving, server, ending }
     }
 
@@ -75,7 +72,7 @@ impl Running {
     /// Returns a value that shows whether the server is ready, and when it drains.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.ending.0.clone()
+        self.ending.readiness().clone()
     }
 
     /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. This is
@@ -98,7 +95,7 @@ impl Running {
     /// * A loop had ended with an error before.
     /// * This process is a fork of the process that started the server.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
-        self.ending.0.ends_soon();
+        self.ending.readiness().ends_soon();
         if !plan.pre_drain.is_zero() {
             foreign_code::log!(
                 info,
@@ -115,7 +112,7 @@ impl Running {
             foreign_code::log!(info, "draining {addrs}, for {:?} at most", plan.grace);
         }
         self.server.drain_by(&plan);
-        self.ending.0.drains();
+        self.ending.readiness().drains();
         Ok(self.serving.shutdown(plan.grace)?)
     }
 }
@@ -147,18 +144,5 @@ impl Running {
             return take(&shared).map_or(Ok(0), |running| running.drain(plan));
         }
         drained.recv().await.unwrap_or_else(|_| Err(io::Error::other("the drain has panicked")))
-    }
-}
-
-/// Gives the signals of the end when it is dropped, so that nobody waits for ever.
-#[derive(Debug)]
-struct Ending(Readiness, ProcessMark);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // In a forked child nobody waits, and the lock may be locked for ever.
-        if !self.1.is_forked() {
-            self.0.drains();
-        }
     }
 }

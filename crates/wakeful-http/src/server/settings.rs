@@ -9,8 +9,7 @@ use wakeful::LoopGroupBuilder;
 use wakeful::accept::{AcceptStrategy, Descriptors, Moves, SharedListener};
 use wakeful::net::{ListenAddr, ToListenAddrs};
 
-use crate::drain::DrainPlan;
-use crate::drain::Readiness;
+use crate::drain::{DrainPlan, Ending, Readiness};
 use crate::limits::Limits;
 use crate::observe::Observe;
 use crate::tls::ServerTls;
@@ -45,7 +44,7 @@ pub struct Server {
     pub(super) limits: Limits,
     pub(super) observe: Observe,
     pub(super) drain_plan: DrainPlan,
-    pub(super) readiness: Readiness,
+    pub(super) ending: Ending,
     /// The place of the start, if it is known before
     /// [`start_per_connection`](Self::start_per_connection).
     pub(super) started_at: Option<&'static Location<'static>>,
@@ -154,7 +153,7 @@ impl Server {
             limits: Limits::default(),
             observe: Observe::new(),
             drain_plan: DrainPlan::default(),
-            readiness: Readiness::new(),
+            ending: Ending::new(),
             started_at: None,
             set_ups: Vec::new(),
         }
@@ -323,7 +322,7 @@ impl Server {
     /// [`drain_begins`](crate::drain_begins) instead.)
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.readiness.clone()
+        self.ending.readiness().clone()
     }
 
     /// Returns the addresses on which the server listens. If a port was 0, the address has the port

@@ -354,6 +354,7 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let started_at = self.started_at.unwrap_or(Location::caller());
+        self.ending.begins_here();
         let group = self.take_group();
         let tls: Arc<[_]> = self.tls.into();
         let loops = group.loop_count()?;
@@ -366,7 +367,7 @@ impl Server {
                 .try_for_each(|listener| listener.set_keepalive(idle, every, PROBES))?;
         }
         let observe = self.observe;
-        let server = ServerState::new(limits, loops, self.readiness);
+        let server = ServerState::new(limits, loops, self.ending.readiness().clone());
         let of_loops = server.clone();
         let frame = ConnectionServer::new(self.listeners);
         let frame = self.set_ups.into_iter().fold(frame, ConnectionServer::on_each_loop);
@@ -388,7 +389,7 @@ impl Server {
                     connection::serve(connection, service, loop_state.clone(), tls)
                 }
             })?;
-        Ok(Running::new(serving, server))
+        Ok(Running::new(serving, server, self.ending))
     }
 }
 

@@ -351,7 +351,7 @@ impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
     }
 }
 
-/// The socket, for rustls to write to. If it is pending, the result is `WouldBlock`.
+/// The socket, for rustls to write to. If it is pending, and only then, the result is `WouldBlock`.
 struct Records<'a, 'b, IO> {
     io: &'a mut IO,
     cx: &'a mut Context<'b>,
@@ -373,6 +373,10 @@ impl<IO: Write + Unpin> io::Write for Records<'_, '_, IO> {
 
 fn block(written: Poll<io::Result<usize>>) -> io::Result<usize> {
     match written {
+        // A stream that fails with this error has registered no waker.
+        Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(io::Error::other(error))
+        }
         Poll::Ready(result) => result,
         Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }

@@ -3,14 +3,15 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
+use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::{Read, ReadBuf, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::UnixStream;
 use wakeful::time::{sleep, timeout};
 use wakeful_http::tls::{AcceptError, TlsStream};
@@ -142,6 +143,43 @@ fn a_stream_that_its_peer_cuts_off_ends_by_an_error() {
             let cut_off = (!says_so).then_some(ErrorKind::UnexpectedEof);
             assert_eq!(end.err().map(|error| error.kind()), cut_off);
         }
+    });
+}
+
+/// A stream that breaks the rules: it says that it would block, and wakes nobody.
+#[derive(Debug)]
+struct WouldBlock;
+
+impl Read for WouldBlock {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl Write for WouldBlock {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(ErrorKind::WouldBlock.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_stream_that_would_block_and_wakes_nobody_fails() {
+    let client = Site::new().client().build().unwrap();
+    wakeful::block_on(async move {
+        let connecting = timeout(Duration::from_secs(10), client.connect(WouldBlock, "localhost"));
+        connecting.await.expect("a hang is a failure").unwrap_err();
     });
 }
 
