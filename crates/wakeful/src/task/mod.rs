@@ -72,6 +72,8 @@ mod waker;
 mod yield_now;
 
 pub use self::abort_handle::AbortHandle;
+#[doc(hidden)]
+pub use self::blocking::spawn_without_signals;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::budgeted::{Budgeted, BudgetedStream, budgeted, budgeted_stream};
 pub use self::builder::Builder;
