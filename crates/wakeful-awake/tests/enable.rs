@@ -185,6 +185,52 @@ fn a_forked_child_has_no_copy_of_the_events() {
     assert_eq!(perf_events(), before, "the parent's own");
 }
 
+/// Too few wakes for a hold, which other tests would see.
+fn wakes_are_counted() {
+    let start = Instant::now();
+    while wakeful_awake::enabled().expect("it watches").wakes == 0 {
+        assert!(start.elapsed() < GUARD, "nothing is counted");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts threads that sleep until the process ends, and calls `enable`. Returns how many
+/// descriptors of events there are then.
+fn events_beside(threads: usize) -> Option<usize> {
+    for _ in 0..threads {
+        thread::spawn(thread::park);
+    }
+    wakeful_awake::enable().inspect_err(|error| println!("skipped: {error}")).ok()?;
+    Some(perf_events())
+}
+
+/// It needs them for its connections.
+#[test]
+fn most_descriptors_are_left_to_the_program() {
+    const NAME: &str = "most_descriptors_are_left_to_the_program";
+    const LIMIT: usize = 1024;
+    let Some(role) = std::env::var_os(ROLE) else {
+        for role in ["few", "many"] {
+            let output = again(NAME, role).output().unwrap();
+            assert!(output.status.success(), "{role}: {output:?}");
+        }
+        return;
+    };
+    let limits = libc::rlimit { rlim_cur: LIMIT as u64, rlim_max: LIMIT as u64 };
+    // SAFETY: it reads the limits.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) }, 0);
+    let cpus = thread::available_parallelism().unwrap().get();
+    let is_few = role == "few";
+    let threads = if is_few { LIMIT / 16 / cpus } else { (LIMIT - 200) / cpus };
+    let Some(events) = events_beside(threads) else { return };
+    assert!(events <= LIMIT / 4, "{events} of {LIMIT} descriptors");
+    let done = wakeful_awake::enabled().expect("it watches");
+    if is_few && cpus < LIMIT / 64 && !done.is_sampled {
+        assert!(events > threads, "{events} for {threads} threads");
+    }
+    wakes_are_counted();
+}
+
 #[test]
 fn the_thread_that_watches_takes_no_signal_of_the_process() {
     if std::env::var_os(ROLE).is_none() {
@@ -247,12 +293,7 @@ fn a_filter_that_refuses_a_descriptor_of_the_process_does_not_end_the_watch() {
     if let Err(error) = wakeful_awake::enable() {
         return println!("skipped: {error}");
     }
-    // Too few wakes for a hold, which other tests would see.
-    let start = Instant::now();
-    while wakeful_awake::enabled().expect("it watches").wakes == 0 {
-        assert!(start.elapsed() < GUARD, "nothing is counted");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wakes_are_counted();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A process at its limit of threads (`ulimit -u`): blocking work is refused while there is no
 //! thread for it, and waits for the one that there is afterwards. Loops run, groups say why they
-//! cannot start, and a drain works.
+//! cannot start, dropped children are reaped, and a drain works.
 //!
 //! A process of its own, with one test, because it gives up being root, whom the limit does not
 //! bind.
@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use futures_lite::AsyncWriteExt;
 use futures_lite::future::{block_on, poll_once};
-use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, kill_process, setrlimit};
 use wakeful::fs::File;
+use wakeful::process::Command;
 use wakeful::task::spawn_blocking;
 use wakeful::time::{sleep, timeout};
 use wakeful::{IdlePolicy, LoopGroup};
@@ -148,6 +149,7 @@ fn work_gets_a_thread_when_there_is_room() {
     });
 
     work_gets_a_thread_by_the_loop_that_waits_for_it();
+    a_dropped_child_occupies_no_thread_and_is_reaped();
 
     // The only thread waits for what it has given itself.
     allow_threads(Some(0));
@@ -186,6 +188,27 @@ fn work_gets_a_thread_by_the_loop_that_waits_for_it() {
         drop(hold);
         assert!(busy.await.unwrap());
         while threads_called("blocking-") > 1 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+/// No thread can be started that waits for its end.
+fn a_dropped_child_occupies_no_thread_and_is_reaped() {
+    allow_threads(None);
+    wakeful::block_on(async {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id().unwrap();
+        allow_threads(Some(0));
+        drop(child);
+        assert_eq!(threads_called("wakeful-reaper"), 0);
+        assert_eq!(threads_called("blocking-"), 1);
+        let answer = timeout(Duration::from_secs(20), spawn_blocking(|| 42)).await;
+        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(answer.expect("the only thread waits for the child").unwrap(), 42);
+        let (start, entry) = (Instant::now(), format!("/proc/{pid}"));
+        while Path::new(&entry).exists() {
+            assert!(start.elapsed() < Duration::from_secs(60), "it stays a zombie");
             sleep(Duration::from_millis(10)).await;
         }
     });

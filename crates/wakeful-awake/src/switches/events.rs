@@ -21,6 +21,8 @@ use crate::machine::online_cpus;
 /// An event wakes its reader once per this many switches of a thread on a CPU. It is not a power of
 /// two, so that it does not coincide with switches that come in pairs.
 const PERIOD: u64 = 13;
+/// The kind of the error for more threads than there may be events. No call returns it here.
+const TOO_MANY: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 /// How often the threads are listed, until no new one is found.
 const LISTINGS: usize = 8;
 
@@ -91,7 +93,7 @@ impl Events {
                 break;
             }
             if (seen.len() + new.len()).saturating_mul(events.cpus.len()) > most {
-                return Err(io::Error::other("there are too many threads"));
+                return Err(io::Error::new(TOO_MANY, "there are too many threads"));
             }
             for tid in new {
                 events.add(|builder| builder.observe_pid(tid).inherit(true))?;
@@ -183,6 +185,11 @@ fn open<'a>(
     of(&mut builder).include_kernel().sample_period(PERIOD).wakeup_events(1).enabled(true);
     // One page.
     Ok(Event(builder.build()?.sampled(1)?))
+}
+
+/// Is this the error of [`Events::of_processes`] for too many threads?
+pub(super) fn are_too_many(error: &io::Error) -> bool {
+    error.kind() == TOO_MANY
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, getpid, getrlimit};
 
-use events::Events;
+use events::{Events, are_too_many};
 use missed::Missed;
 use processes::Processes;
 use relief::{Look, MOST_EVENTS, Means, Relief};
@@ -98,7 +98,7 @@ pub(crate) struct Switches {
     events: Option<Events>,
     /// The counts in `/proc`, which must be read at intervals.
     sampled: Option<Sampled>,
-    /// Why there were no events from the start.
+    /// Why there are no events, and never will be.
     refusal: Option<io::Error>,
     /// The last reason why nothing could be read.
     shortage: Option<io::Error>,
@@ -118,7 +118,8 @@ impl Switches {
             Target::Process(pid) => Processes::of(pid.as_raw_nonzero().get()),
             Target::Cgroup(folder) => Processes::In(folder.clone()),
         };
-        let opened = open_events(target, &mut processes, usize::MAX, places);
+        let most = most_events(target).unwrap_or(usize::MAX);
+        let opened = open_events(target, &mut processes, most, places);
         let (events, sampled) = match (opened, target) {
             (Ok(events), _) => (Ok(events), None),
             (Err(error), Target::Cgroup(path)) => {
@@ -137,7 +138,11 @@ impl Switches {
                 (Err(refusal), Some(sampled))
             }
         };
-        Ok(Self { places, ..Self::new(target.clone(), processes, events, sampled) })
+        let mut opened = Self { places, ..Self::new(target.clone(), processes, events, sampled) };
+        if opened.refusal.take_if(|error| are_too_many(error)).is_some() {
+            opened.retry.failed(Instant::now());
+        }
+        Ok(opened)
     }
 
     fn new(
@@ -241,7 +246,8 @@ impl Switches {
             return None;
         }
         let (target, processes) = (&self.target, &mut self.processes);
-        let events = open_events(target, processes, MOST_EVENTS, self.places).ok();
+        let most = most_events(target).unwrap_or(MOST_EVENTS);
+        let events = open_events(target, processes, most, self.places).ok();
         match events {
             Some(_) => self.retry = Retry::default(),
             None => self.retry.failed(now),
@@ -303,6 +309,17 @@ impl Switches {
     pub(crate) fn refusal(&self) -> Option<&io::Error> {
         self.refusal.as_ref()
     }
+}
+
+/// How many events a process that watches itself may have: it needs most of its descriptors for
+/// something else. `None` for other targets.
+fn most_events(target: &Target) -> Option<usize> {
+    let is_own = matches!(target, Target::Process(pid) if *pid == getpid());
+    is_own.then(|| {
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let quarter = descriptors.and_then(|most| usize::try_from(most / 4).ok());
+        quarter.map_or(MOST_EVENTS, |quarter| quarter.min(MOST_EVENTS))
+    })
 }
 
 /// Opens events, up to a limit for a process. A cgroup needs few: one for each CPU.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use wakeful::JoinError;
-use wakeful::task::{BlockingHandle, spawn_blocking};
+use wakeful::task::{BlockingHandle, spawn_without_signals};
 
 /// How many jobs run or wait.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Jobs {
     /// Starts a job that is counted already.
     fn start<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         let unfinished = Unfinished(self.0.clone());
-        Job(spawn_blocking(move || {
+        Job(spawn_without_signals(move || {
             let _unfinished = unfinished;
             f()
         }))

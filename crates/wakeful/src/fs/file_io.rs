@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::operation::{Finished, Operation, Outcome, Untold};
 use crate::sys::uninit::{ReadBuffer, fill};
-use crate::task::{BlockingHandle, coop, spawn_blocking};
+use crate::task::{BlockingHandle, coop, spawn_without_signals};
 
 /// The most bytes that one operation reads or writes.
 const MOST: usize = 2 << 20;
@@ -52,7 +52,7 @@ impl FileIo {
     fn begin(&mut self, operation: Operation) -> io::Result<()> {
         let (file, ahead) = (self.file.clone(), self.ahead.len() - self.start);
         let reads = matches!(operation, Operation::Read(_));
-        let handle = spawn_blocking(move || operation.run(&file, ahead)).unless_refused()?;
+        let handle = spawn_without_signals(move || operation.run(&file, ahead)).unless_refused()?;
         self.running = Some(Running { handle, reads });
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::task::{AbortsOnDrop, spawn_blocking};
+use crate::task::{AbortsOnDrop, spawn_without_signals};
 
 /// Runs `f` on the pool. If it is cancelled before a thread has begun `f`, `f` does not run.
 pub(super) fn run<T, F>(f: F) -> OnPool<T>
@@ -13,7 +13,7 @@ where
     F: FnOnce() -> io::Result<T> + Send + 'static,
     T: Send + 'static,
 {
-    OnPool(AbortsOnDrop(spawn_blocking(f)))
+    OnPool(AbortsOnDrop(spawn_without_signals(f)))
 }
 
 /// The future of [`run`].

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
-use crate::task::{AbortsOnDrop, consume_budget, spawn_blocking};
+use crate::task::{AbortsOnDrop, consume_budget, spawn_without_signals};
 
 /// Looks up the addresses of `name`.
 ///
@@ -50,7 +50,7 @@ pub(super) async fn resolve_one(name: impl Resolve) -> io::Result<SocketAddr> {
 async fn lookup<I: Iterator<Item = SocketAddr>>(
     f: impl FnOnce() -> io::Result<I> + Send + 'static,
 ) -> io::Result<Vec<SocketAddr>> {
-    let addrs = AbortsOnDrop(spawn_blocking(move || f().map(Iterator::collect)));
+    let addrs = AbortsOnDrop(spawn_without_signals(move || f().map(Iterator::collect)));
     addrs.await.map_err(|error| io::Error::other(format!("cannot look the name up: {error}")))?
 }
 

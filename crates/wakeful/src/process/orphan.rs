@@ -3,7 +3,8 @@
 //! Each orphan has a thread of its own, which sleeps until the child has ended. The loop does not
 //! wait, because it may end first, and its shutdown would wait for such a task. Nor does the
 //! blocking pool, because a few hundred orphans would take all its threads, and a clock that a test
-//! has paused would stand still.
+//! has paused would stand still. At the limit of threads, a thread of the pool that has nothing else
+//! to do looks at them each second.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
-use crate::task::spawn_blocking;
+use crate::task::on_errand;
 
 #[derive(Debug)]
 pub(super) enum Orphan {
@@ -23,14 +24,14 @@ pub(super) enum Orphan {
 }
 
 impl Orphan {
-    /// Blocks until the child has ended.
-    fn reap(&self) {
+    /// Reaps the child when it has ended. Returns `false` if it has not: only with `NOHANG`.
+    fn reap(&self, how: WaitIdOptions) -> bool {
         let id = match self {
             Self::Pidfd(pidfd) => WaitId::PidFd(pidfd.as_fd()),
             Self::Pid(pid) => WaitId::Pid(*pid),
         };
         // An error means that other code has reaped the child.
-        let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED));
+        !matches!(retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | how)), Ok(None))
     }
 }
 
@@ -38,12 +39,12 @@ impl Orphan {
 pub(super) fn adopt(orphan: Orphan) {
     let orphan = Arc::new(orphan);
     let here = orphan.clone();
-    let Err(error) = without_signals(|| start_thread("wakeful-reaper", move || here.reap())) else {
-        return;
-    };
+    let reap = move || here.reap(WaitIdOptions::empty());
+    let Err(error) = without_signals(|| start_thread("wakeful-reaper", reap)) else { return };
     static LIMIT: OncePerSecond = OncePerSecond::new();
     if let Some(count) = LIMIT.pass() {
         panics::log!(warn, %error, count, "no thread to reap a dropped child: a thread for blocking work does it later");
     }
-    spawn_blocking(move || orphan.reap()).detach();
+    // An error means that no memory is left.
+    let _ = on_errand(move || orphan.reap(WaitIdOptions::NOHANG));
 }

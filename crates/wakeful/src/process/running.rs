@@ -23,7 +23,7 @@ use super::orphan;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::sys::fork_check::Process;
-use crate::task::{AbortsOnDrop, coop, spawn_blocking};
+use crate::task::{AbortsOnDrop, coop, spawn_without_signals};
 
 /// A child whose status is not known yet. See the [module](self).
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Running {
                 }
                 State::Unwatched(thread) => {
                     let pid = self.pid;
-                    let begin = || AbortsOnDrop(spawn_blocking(move || ended(pid)));
+                    let begin = || AbortsOnDrop(spawn_without_signals(move || ended(pid)));
                     let waits = thread.get_or_insert_with(begin);
                     let waited = ready!(Pin::new(waits).poll(cx));
                     *thread = None;

@@ -13,6 +13,7 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use super::signals::Signals;
 use crate::event_loop::EventLoop;
 use crate::group::early_end::{self, Listening, Tell};
+use crate::sys::thread::without_signals;
 use crate::sys::{panics, signals};
 use crate::task::{JoinError, on_own_thread};
 
@@ -221,7 +222,7 @@ fn listen(arrivals: Vec<(i32, Arc<AtomicBool>)>, tell: Tell) -> Listening {
         Ok::<_, io::Error>(())
     };
     // If no thread can be started, the signal waits until the start is over.
-    if let Ok(thread) = on_own_thread("wakeful-start", listens) {
+    if let Ok(thread) = without_signals(|| on_own_thread("wakeful-start", listens)) {
         thread.detach();
     }
     listening

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
+use std::ptr;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -279,26 +280,70 @@ const OF_A_THREAD: [libc::c_int; 7] = [
     libc::SIGPROF,
 ];
 
+/// The signals that a thread blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct SignalMask(libc::sigset_t);
+
+impl SignalMask {
+    pub(crate) fn of_this_thread() -> Self {
+        let mut mask = Self::empty();
+        // SAFETY: the call changes no mask, and fills in `mask`.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask.0) };
+        mask
+    }
+
+    /// All signals that are sent to a process.
+    fn of_a_process() -> Self {
+        let mut mask = Self::empty();
+        // SAFETY: the calls change `mask`. None fails with these arguments.
+        unsafe {
+            libc::sigfillset(&raw mut mask.0);
+            OF_A_THREAD.iter().for_each(|signal| _ = libc::sigdelset(&raw mut mask.0, *signal));
+        }
+        mask
+    }
+
+    fn empty() -> Self {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: the call fills in `set`.
+        Self(unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            set.assume_init()
+        })
+    }
+
+    /// Gives this thread the mask while `f` runs, and after that its earlier one, even if `f`
+    /// panics.
+    pub(crate) fn within<T>(self, f: impl FnOnce() -> T) -> T {
+        let _before = Before(self.replace());
+        f()
+    }
+
+    /// Returns the earlier mask.
+    fn replace(self) -> Self {
+        let mut before = Self::empty();
+        // SAFETY: the call reads one mask and fills in the other.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, &raw mut before.0);
+        }
+        before
+    }
+}
+
+struct Before(SignalMask);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        self.0.replace();
+    }
+}
+
 /// The threads that `start` starts block the signals that are sent to a process. The kernel gives
 /// such a signal to any thread that does not block it, and the program does not know of these
 /// threads. A program that reads SIGTERM by sigwait(3) or signalfd(2) would be killed by the
 /// signal.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the first call fills in `all`, the next ones change and read it, and the last fills
-    // in `before`. None fails with these arguments.
-    let before = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        for signal in OF_A_THREAD {
-            libc::sigdelset(all.as_mut_ptr(), signal);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        before.assume_init()
-    };
-    let started = start();
-    // SAFETY: it reads the mask that this thread had.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    started
+    SignalMask::of_a_process().within(start)
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

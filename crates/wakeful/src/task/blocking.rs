@@ -26,12 +26,12 @@ use self::job::{Job, Join, Run};
 use self::pool::Pool;
 use super::join_error::JoinError;
 use crate::sys::panics;
-use crate::sys::thread::{start_thread, without_signals};
+use crate::sys::thread::{SignalMask, start_thread};
 
 pub(crate) use self::aborts_on_drop::AbortsOnDrop;
 #[cfg(feature = "test-util")]
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
-pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
+pub(crate) use self::pool::{end_main_of_child, keep_a_thread, on_errand};
 pub(crate) use self::try_again::{Attempts, try_again_by};
 
 /// Runs `f` on a thread that may block: for file and DNS work, a database client, or long
@@ -53,7 +53,9 @@ pub(crate) use self::try_again::{Attempts, try_again_by};
 /// If a test has paused the clock (`wakeful::time::pause`), the clock does not jump while blocking
 /// work of its loop is in flight.
 ///
-/// Signals are blocked on these threads, so that a program may read them with sigwait(3).
+/// While `f` runs, its thread blocks the signals that this thread blocked at the call, and so do the
+/// threads and processes that `f` starts. Otherwise these threads block signals, so that a program
+/// may read them with sigwait(3).
 ///
 /// No loop runs on these threads. To await there, use [`block_on`](crate::block_on): it runs a
 /// separate loop, with its own tasks and sockets, until the future is done. To reach the loop that
@@ -89,6 +91,18 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    let here = SignalMask::of_this_thread();
+    spawn_without_signals(move || here.within(f))
+}
+
+/// Like [`spawn_blocking`], for `f` that starts no thread and no process: signals stay blocked. This
+/// spares three system calls.
+#[doc(hidden)]
+pub fn spawn_without_signals<T, F>(f: F) -> BlockingHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     let job = Arc::new(Job::new(f));
     let pushed = pool::current().and_then(|pool| Ok((pool, pool.push(counted(job.clone()))?)));
     let state = match pushed {
@@ -116,7 +130,8 @@ fn counted(job: Arc<dyn Run>) -> Arc<dyn Run> {
     job
 }
 
-/// Runs `f` on a thread of its own, so that no other work can delay it. `f` must not fork.
+/// Runs `f` on a thread of its own, so that no other work can delay it. The thread blocks the same
+/// signals as this one. `f` must not fork.
 ///
 /// # Errors
 /// No thread can be started. The closure that is returned then runs `f` on the calling thread.
@@ -130,7 +145,7 @@ where
 {
     let job = Arc::new(Job::new(f));
     let runs = counted(job.clone());
-    match without_signals(|| start_thread(name, move || runs.run(&|| false))) {
+    match start_thread(name, move || runs.run(&|| false)) {
         Ok(_) => Ok(BlockingHandle { state: State::Begun { job, place: None } }),
         Err(error) => {
             let run_here = move || {

@@ -72,6 +72,8 @@ mod waker;
 mod yield_now;
 
 pub use self::abort_handle::AbortHandle;
+#[doc(hidden)]
+pub use self::blocking::spawn_without_signals;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::budgeted::{Budgeted, BudgetedStream, budgeted, budgeted_stream};
 pub use self::builder::Builder;
@@ -91,7 +93,8 @@ pub use self::unconstrained::{Unconstrained, unconstrained};
 pub use self::yield_now::{YieldNow, yield_now};
 
 pub(crate) use self::blocking::{
-    AbortsOnDrop, Attempts, end_main_of_child, keep_a_thread, on_own_thread, try_again_by,
+    AbortsOnDrop, Attempts, end_main_of_child, keep_a_thread, on_errand, on_own_thread,
+    try_again_by,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use self::blocking::{InFlight, InFlightHere};

@@ -9,7 +9,7 @@
 //! A forked child has none of its parent's threads, and the parent's lock may be locked in it for
 //! ever. So the child gets a pool of its own ([`current`]), and never touches the other one.
 //!
-//! No user code runs under the lock. Starting a thread does.
+//! No user code runs under the lock. Starting a thread does, and so do [errands](on_errand).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -69,12 +69,26 @@ struct State {
     /// Whether no thread should wait for work any more, because the process ends with its last
     /// thread.
     keeps_no_thread: bool,
+    errands: Vec<Errand>,
+    /// When the errands were run last.
+    errands_at: Option<Instant>,
 }
+
+/// See [`on_errand`].
+type Errand = Box<dyn FnMut() -> bool + Send>;
 
 impl State {
     /// A thread could not be started just now, so another attempt would fail as well.
     fn is_paused(&self) -> bool {
         self.failed_at.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+
+    /// Runs the errands, unless they have run less than a pause ago.
+    fn run_errands(&mut self) {
+        if !self.errands.is_empty() && self.errands_at.is_none_or(|at| at.elapsed() >= PAUSE) {
+            self.errands.retain_mut(|errand| !errand());
+            self.errands_at = Some(Instant::now());
+        }
     }
 
     /// Is this job queued, and may no thread be free for it? Each idle thread takes at least one.
@@ -157,6 +171,16 @@ pub(crate) fn keep_a_thread(process: &Process) {
     {
         pool.start_first();
     }
+}
+
+/// Has a thread without other work call `errand` each second, until it returns `true`. It must not
+/// block or panic, because the lock is held.
+pub(crate) fn on_errand(errand: impl FnMut() -> bool + Send + 'static) -> io::Result<()> {
+    let pool = current()?;
+    pool.state().errands.push(Box::new(errand));
+    // Also the thread that waits without a limit must see it.
+    pool.work.notify_all();
+    Ok(())
 }
 
 fn start(pool: &'static Pool) -> io::Result<()> {
@@ -314,12 +338,14 @@ impl Pool {
                 state.threads -= 1;
                 return;
             }
-            if state.idle == 1 {
+            state.run_errands();
+            if state.idle == 1 && state.errands.is_empty() {
                 // Other threads, when they become idle, see this one waiting, and end.
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let waited = self.work.wait_timeout(state, KEEP_ALIVE);
+            let pause = if state.idle == 1 { PAUSE } else { KEEP_ALIVE };
+            let waited = self.work.wait_timeout(state, pause);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
             state = again;
             if time.timed_out() && state.queue.is_empty() && state.idle > 1 {
