@@ -38,7 +38,7 @@ fn watches() -> io::Result<()> {
 
 #[test]
 fn a_child_that_is_forked_while_another_thread_handles_a_signal_watches_for_signals() {
-    // SAFETY: the handler only uses atomics. The call reads the structure, for which zeros are fine.
+    // SAFETY: the handler only uses atomics. The call reads a structure, which may be zeros.
     unsafe {
         let mut own: libc::sigaction = std::mem::zeroed();
         own.sa_sigaction = stays as *const () as usize;

@@ -1,7 +1,7 @@
 //! The arrivals of signals, as a stream.
 //!
-//! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`). Nothing else
-//! runs in the handler, except the program's own one. Handlers are process-wide and are never
+//! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`). Nothing
+//! else runs in the handler, except the program's own one. Handlers are process-wide and are never
 //! removed. If there are several [`Signals`] for one signal, each gets the signal. A signal of a
 //! forked child is not reported to its parent.
 

@@ -6,8 +6,9 @@
 //! would hide the signal. A loop cannot work without `write` anyway.
 //!
 //! A process may fork while another thread is in a handler, perhaps in the program's own one, which
-//! this crate's calls. (`signal-hook` counts the handlers that run, and waits for them when a signal
-//! is registered: in such a child for ever.) So a handler takes no lock and nobody waits for one.
+//! this crate's calls. (`signal-hook` counts the handlers that run, and waits for them when a
+//! signal is registered: in such a child for ever.) So nobody waits for a handler, and it takes no
+//! lock.
 //! The [entries](ENTRIES) that it reads are never freed. Their actions are freed later if a handler
 //! [runs](running_handlers). Changes are made [between forks](between_forks), one at a time.
 
