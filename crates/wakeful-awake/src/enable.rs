@@ -46,8 +46,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// at most four and this process may use at least half of them.
 ///
 /// It counts by perf events, each of which takes a descriptor: one for each thread and CPU. If they
-/// would be more than 512, or more than a quarter of the soft limit of descriptors, it reads `/proc`
-/// five times per second instead.
+/// would be more than 512, or more than a quarter of the soft limit of descriptors, it reads
+/// `/proc` five times per second instead.
 ///
 /// The thread ends with the process. A forked child does not hold CPUs, has no copy of the thread's
 /// perf events (of the first 4,096), and may call this function again.

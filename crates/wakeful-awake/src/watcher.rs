@@ -56,8 +56,8 @@ pub enum WatchError {
 /// instead. If perf events are forbidden, it reads `/proc` five times per second. It does the same
 /// if events cannot be opened again, or would be more than 512 (one for each thread and CPU). It
 /// tries again after 5 s, and then after pauses that double, up to 5 minutes. If it watches its own
-/// process, it has no more than 512 events from the start, nor more than a quarter of the soft limit
-/// of descriptors.
+/// process, it has no more than 512 events from the start, nor more than a quarter of the soft
+/// limit of descriptors.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,

@@ -3,8 +3,8 @@
 //! Each orphan has a thread of its own, which sleeps until the child has ended. The loop does not
 //! wait, because it may end first, and its shutdown would wait for such a task. Nor does the
 //! blocking pool, because a few hundred orphans would take all its threads, and a clock that a test
-//! has paused would stand still. At the limit of threads, a thread of the pool that has nothing else
-//! to do looks at them each second.
+//! has paused would stand still. At the limit of threads, an idle thread of the pool looks at them
+//! each second.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The arrivals of signals, as a stream.
 //!
-//! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`, by the
-//! `signal-hook` crate). Nothing else runs in the handler. Handlers are process-wide and are never
+//! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`). Nothing
+//! else runs in the handler, except the program's own one. Handlers are process-wide and are never
 //! removed. If there are several [`Signals`] for one signal, each gets the signal. A signal of a
 //! forked child is not reported to its parent.
 
@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
 
 use rustix::event::{EventfdFlags, eventfd};
-use signal_hook::SigId;
 use signal_hook::consts::signal::SIGINT;
 
 use crate::driver::registered::Registered;
@@ -62,7 +61,7 @@ pub struct Signals {
     /// The eventfd was read, so some flags may be set.
     look: bool,
     /// The flag that each signal's handler sets.
-    arrived: Vec<(i32, Arc<AtomicBool>, SigId)>,
+    arrived: Vec<(i32, Arc<AtomicBool>, signals::Watch)>,
     /// Where the search for a flag begins: after the signal that was received last. So a signal
     /// that keeps arriving hides no other one.
     first: usize,
@@ -86,8 +85,8 @@ impl Signals {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             let arrived = Arc::new(AtomicBool::new(false));
-            let id = signals::watch(signal, arrived.clone(), told.clone())?;
-            this.arrived.push((signal, arrived, id));
+            let watch = signals::watch(signal, arrived.clone(), told.clone())?;
+            this.arrived.push((signal, arrived, watch));
         }
         Ok(this)
     }
@@ -139,14 +138,6 @@ impl Signals {
     /// The numbers of the signals, and the flags that say which have arrived and were not received.
     pub(super) fn arrivals(&self) -> Vec<(i32, Arc<AtomicBool>)> {
         self.arrived.iter().map(|(signal, arrived, _)| (*signal, arrived.clone())).collect()
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for (_, _, id) in &self.arrived {
-            signals::unwatch(*id);
-        }
     }
 }
 

@@ -9,8 +9,7 @@
 //!
 //! The lock is held across the fork, so the child never finds it locked by a thread that the child
 //! does not have. For the same reason it is held while signal handlers are registered and
-//! unregistered: `signal-hook` has a lock of its own, which a child might otherwise find locked for
-//! ever.
+//! unregistered: a child might otherwise find their list in the middle of a change.
 //!
 //! A fork also waits for threads of this crate that start or end:
 //! [`thread_edges`](super::thread_edges).

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::before_fork::{self, ForkCount};
-use super::{closed_in_child, thread_edges};
+use super::{closed_in_child, running_handlers, thread_edges};
 
 /// The number of forks between the first process and this one. It starts near its end, so that it
 /// wraps around in every test of forks.
@@ -29,6 +29,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     thread_edges::in_child();
+    running_handlers::in_child();
     // SAFETY: it is the copy of a descriptor of the parent's, and its owner here leaves it alone
     // from now on.
     closed_in_child::in_child(|copy| unsafe { rustix::io::close(copy) });

@@ -26,6 +26,7 @@ pub(crate) mod panics;
 pub(crate) mod patience;
 #[allow(unsafe_code)]
 pub(crate) mod peer_cred;
+mod running_handlers;
 #[allow(unsafe_code)]
 pub(crate) mod shared_words;
 #[allow(unsafe_code)]

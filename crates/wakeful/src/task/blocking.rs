@@ -53,9 +53,9 @@ pub(crate) use self::try_again::{Attempts, try_again_by};
 /// If a test has paused the clock (`wakeful::time::pause`), the clock does not jump while blocking
 /// work of its loop is in flight.
 ///
-/// While `f` runs, its thread blocks the signals that this thread blocked at the call, and so do the
-/// threads and processes that `f` starts. Otherwise these threads block signals, so that a program
-/// may read them with sigwait(3).
+/// While `f` runs, its thread blocks the signals that the calling thread blocks now, and so do the
+/// threads and processes that `f` starts. Otherwise these threads block all signals of a process,
+/// so that a program may read them with sigwait(3).
 ///
 /// No loop runs on these threads. To await there, use [`block_on`](crate::block_on): it runs a
 /// separate loop, with its own tasks and sockets, until the future is done. To reach the loop that
@@ -95,8 +95,8 @@ where
     spawn_without_signals(move || here.within(f))
 }
 
-/// Like [`spawn_blocking`], for `f` that starts no thread and no process: signals stay blocked. This
-/// spares three system calls.
+/// Like [`spawn_blocking`], for `f` that starts no thread and no process: signals stay blocked.
+/// This spares three system calls.
 #[doc(hidden)]
 pub fn spawn_without_signals<T, F>(f: F) -> BlockingHandle<T>
 where
