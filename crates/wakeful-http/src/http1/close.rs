@@ -109,8 +109,8 @@ pub(super) async fn close(
                 let linger =
                     lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent);
                 if sends_rest {
-                    // An upload may be longer than the grace period of a drain. (Boxed, so that other
-                    // connections are no larger.)
+                    // An upload may be longer than the grace period of a drain. (Boxed, so that
+                    // other connections are no larger.)
                     let drained = Box::pin(async {
                         draining.started().await;
                         sleep(state.loop_state().going_away()).await;
