@@ -119,6 +119,9 @@ pub(super) trait Streams {
     /// Notes that a request, sent at that time, was cancelled.
     fn gave_up(&self, sent_at: Instant);
 
+    /// Notes that a response has ended, or was given up.
+    fn response_ended(&self);
+
     /// Notes that a stream has ended in both directions. `is_unwritten`: h2 still holds a part of
     /// it.
     fn ended_one(&self, is_unwritten: bool);
@@ -143,6 +146,7 @@ impl Drop for Place {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
+        self.place.connection.response_ended();
         let Some(sent_at) = self.sent_at else { return };
         if !self.has_failed {
             self.place.connection.gave_up(sent_at);

@@ -312,7 +312,7 @@ impl<B: OutgoingBody> Slot<B> {
             }
             HttpVersion::Http2 => {
                 let owner: Weak<Pool<B>> = Rc::downgrade(&pool);
-                let started = Http2::start(owner, &pool.settings, transport).await;
+                let started = http2::start(owner, &pool.settings, transport).await;
                 let connection = started.map_err(broken)?;
                 self.is_filled = true;
                 // A new connection always has room.

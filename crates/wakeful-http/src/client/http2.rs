@@ -5,7 +5,8 @@
 //! ([`unwritten`](super::unwritten)). Further requests wait in the pool's queue or go to another
 //! connection. The server announces its limit at the beginning; until then, a new connection has
 //! one stream, so that the server refuses none. After a GOAWAY hyper takes no more requests; those
-//! in flight end, and the pool makes a new connection.
+//! in flight end, and the pool makes a new connection. [`drive`] makes connections, and ends them
+//! in time.
 //!
 //! A response that nobody reads fills its stream's window. The connection's window has room for
 //! every stream's window, so unread responses do not delay others.
@@ -17,25 +18,23 @@
 //! connections, so their number is bounded. A connection is also set aside after many cancelled
 //! requests in a short time, because its server may end it after more of them.
 
+mod drive;
+
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
-use wakeful::io::LoopTimer;
-use wakeful::time::{now, sleep_until};
+use wakeful::time::{now, turn_time};
 
+pub(super) use self::drive::start;
 use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
-use super::settings::{ClientBuilder, MOST_STREAMS};
 use super::tasks::{GivenUp, PanicListener, Tasks};
-use super::transport::{Observed, ObservedTransport, Transport};
+use super::transport::Observed;
 use super::unwritten::Unwritten;
-use crate::foreign_code::{self, Contained};
+use crate::foreign_code;
 
 /// The owner of HTTP/2 connections: a pool.
 pub(super) trait Owner<B: OutgoingBody> {
@@ -61,14 +60,17 @@ pub(super) struct Http2<B: OutgoingBody> {
     tasks: Tasks,
     /// The number of open streams, without those of which only h2 still holds a part.
     streams: Cell<usize>,
+    /// The number of open streams whose responses have not ended.
+    responses: Cell<usize>,
     unwritten: Rc<Unwritten>,
-    /// How many streams may be open at a time: see [`limit`].
+    /// How many streams may be open at a time: what the server allows, within bounds.
     limit: Cell<usize>,
     /// Whether the server's settings, which set the limit, may still come: they have not come, and
     /// the connection is younger than [`SILENCE`].
     is_new: Cell<bool>,
     used: Cell<bool>,
-    idle_since: Cell<Instant>,
+    /// When the last response or stream ended.
+    last_end: Cell<Instant>,
     observed: Rc<Observed>,
     /// Whether the pool has forgotten the connection.
     is_aside: Cell<bool>,
@@ -86,57 +88,32 @@ const SILENCE: Duration = Duration::from_secs(1);
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
 const MOST_BEHIND: Duration = Duration::from_secs(5);
 
-/// How many streams whose responses were given up h2 remembers, for a second. What still comes on
-/// them is ignored. What comes on a stream that is forgotten counts as an error of the server, and
-/// h2 ends the connection after 1,024 of these.
-const REMEMBERED_RESETS: usize = 4096;
-/// How many bytes of a request's body h2 holds at most, besides its last piece.
-const SEND_BUFFER: usize = 256 << 10;
-/// The least window of a connection. h2 counts how many bytes the unread frames of all responses
-/// are short of 256, and ends the connection if the sum is more than half its window. So with a
-/// smaller window, a hundred responses of small frames that their clients read slowly would end all
-/// requests of the connection.
-const LEAST_CONNECTION_WINDOW: u32 = 512 << 20;
-
-type Driven<B> = http2::Connection<ObservedTransport, Outgoing<B>, Tasks>;
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
 impl<B: OutgoingBody> Http2<B> {
-    pub(super) async fn start(
+    fn new(
         owner: Weak<dyn Owner<B>>,
-        settings: &ClientBuilder,
-        transport: Transport,
-    ) -> hyper::Result<Rc<Self>> {
-        let (io, observed) = ObservedTransport::new(transport);
-        let tasks = Tasks::default();
-        let headers = u32::try_from(settings.max_header_size).unwrap_or(u32::MAX);
-        let (sender, connection) = http2::Builder::new(tasks.clone())
-            .timer(LoopTimer)
-            .max_header_list_size(headers)
-            .initial_max_send_streams(1)
-            .initial_stream_window_size(settings.stream_window)
-            .initial_connection_window_size(connection_window(settings.stream_window))
-            .max_send_buf_size(SEND_BUFFER)
-            .max_concurrent_reset_streams(REMEMBERED_RESETS)
-            .handshake::<_, Outgoing<B>>(io)
-            .await?;
-        let this = Rc::new(Self {
+        sender: http2::SendRequest<Outgoing<B>>,
+        tasks: Tasks,
+        limit: usize,
+        observed: Rc<Observed>,
+    ) -> Self {
+        Self {
             sender: RefCell::new(Some(sender)),
             owner,
             tasks,
             streams: Cell::new(0),
+            responses: Cell::new(0),
             unwritten: Rc::default(),
-            limit: Cell::new(limit(&connection)),
+            limit: Cell::new(limit),
             is_new: Cell::new(true),
             used: Cell::new(false),
-            idle_since: Cell::new(now()),
+            last_end: Cell::new(now()),
             observed,
             is_aside: Cell::new(false),
             made_up: Cell::new(now()),
             silent_since: Cell::new(None),
-        });
-        wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
-        Ok(this)
+        }
     }
 
     pub(super) fn was_used(&self) -> bool {
@@ -157,13 +134,25 @@ impl<B: OutgoingBody> Http2<B> {
 
     /// Opens a stream, which counts from here on. `None`: there is no room.
     pub(super) fn open_stream(self: &Rc<Self>) -> Option<OpenStream> {
-        let open = self.streams.get() + self.unwritten.streams();
-        if self.is_aside.get() || self.is_closed() || open >= self.limit.get() {
+        if self.is_aside.get() || self.is_closed() || self.open_streams() >= self.limit.get() {
             return None;
         }
         self.streams.set(self.streams.get() + 1);
+        self.responses.set(self.responses.get() + 1);
         let (unwritten, listener) = (self.unwritten.clone(), PanicListener::of(&self.tasks));
         Some(OpenStream::new(self.clone(), unwritten, listener))
+    }
+
+    /// The number of open streams.
+    fn open_streams(&self) -> usize {
+        self.streams.get() + self.unwritten.streams()
+    }
+
+    /// Since when no response was under way, and h2 has got no piece of a request's body. `None`: a
+    /// response is under way.
+    fn idle_since(&self) -> Option<Instant> {
+        let last = Some(self.last_end.get()).max(self.unwritten.took_one());
+        last.filter(|_| self.responses.get() == 0)
     }
 
     /// Takes the connection out of the pool. It gets no more requests, and closes when those in
@@ -183,8 +172,7 @@ impl<B: OutgoingBody> Http2<B> {
 
     fn close_if_over(&self) {
         // As long as h2 holds a piece, the connection's task must stay, to end that.
-        let open = self.streams.get() + self.unwritten.streams();
-        if self.is_aside.get() && open == 0 {
+        if self.is_aside.get() && self.open_streams() == 0 {
             self.close();
         }
     }
@@ -233,16 +221,6 @@ impl<B: OutgoingBody> Http2<B> {
     }
 }
 
-/// The window of a connection, with room for every stream's window.
-fn connection_window(stream_window: u32) -> u32 {
-    LEAST_CONNECTION_WINDOW.max(stream_window * u32::from(MOST_STREAMS))
-}
-
-/// How many streams the server allows, up to [`MOST_STREAMS`].
-fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
-    connection.current_max_send_streams().min(MOST_STREAMS.into())
-}
-
 impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, sent_at: Instant) {
         self.resets_one();
@@ -261,9 +239,14 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         }
     }
 
+    fn response_ended(&self) {
+        self.responses.set(self.responses.get() - 1);
+        self.last_end.set(turn_time());
+    }
+
     fn ended_one(&self, is_unwritten: bool) {
         self.streams.set(self.streams.get() - 1);
-        self.idle_since.set(now());
+        self.last_end.set(now());
         if !is_unwritten
             && !self.is_aside.get()
             && let Some(owner) = self.owner.upgrade()
@@ -275,80 +258,5 @@ impl<B: OutgoingBody> Streams for Http2<B> {
 
     fn sends_next(&self, given_up: Rc<GivenUp>) {
         self.tasks.sends_next(given_up);
-    }
-}
-
-async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, idle_timeout: Duration) {
-    let ending = Ending(this);
-    let this = &ending.0;
-    let observed = &this.observed;
-    let listener = PanicListener::of(&this.tasks);
-    let mut connection = Contained::new(connection);
-    let mut timer = pin!(sleep_until(now() + idle_timeout));
-    let mut waits_for_settings = true;
-    let mut settings_are_late = pin!(sleep_until(now() + SILENCE));
-    poll_fn(|cx| {
-        if waits_for_settings {
-            // The task waits for the server's settings first, because they contain the limit of
-            // streams.
-            waits_for_settings = false;
-            observed.wake_by_read(cx.waker().clone());
-        }
-        if listener.have_panicked() {
-            return Poll::Ready(());
-        }
-        listener.wakes(cx.waker());
-        // This also polls request bodies, which are user code.
-        let polled = this.tasks.contain(|| {
-            let ended = Pin::new(&mut *connection).poll(cx);
-            (ended, limit(&connection))
-        });
-        let Some((ended, limit)) = polled else { return Poll::Ready(()) };
-        if let Poll::Ready(Err(error)) = &ended {
-            foreign_code::log!(debug, %error, "a connection of the client ended with an error");
-        }
-        if ended.is_ready() {
-            return Poll::Ready(());
-        }
-        this.is_heard(observed.heard());
-        let has_written_one = this.unwritten.has_written_one(cx);
-        if has_written_one {
-            this.close_if_over();
-        }
-        let gets_old = this.is_new.get()
-            && (observed.reads() > 0 || settings_are_late.as_mut().poll(cx).is_ready());
-        if gets_old {
-            this.is_new.set(false);
-        }
-        if (this.limit.replace(limit) < limit || gets_old || has_written_one)
-            && let Some(owner) = this.owner.upgrade()
-        {
-            owner.has_room();
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            let is_idle = this.streams.get() == 0;
-            let since = if is_idle { this.idle_since.get() } else { now() };
-            if is_idle && since + idle_timeout <= now() {
-                if this.unwritten.streams() > 0 {
-                    // Otherwise h2 would keep the connection open until it has written them.
-                    this.tasks.end();
-                }
-                return Poll::Ready(());
-            }
-            timer.reset(since + idle_timeout);
-        }
-        Poll::Pending
-    })
-    .await;
-}
-
-/// Gives the connection's place back to the pool, even if a request's body panics in the
-/// connection's task.
-struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
-
-impl<B: OutgoingBody> Drop for Ending<B> {
-    fn drop(&mut self) {
-        self.0.leave_pool();
-        self.0.is_silent_no_more();
     }
 }

@@ -48,8 +48,8 @@
 // knows of a failure. `connect` makes a connection, `look_up` asks for a name once for all that
 // wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections, `upgrade`
 // asks for another protocol on a new connection. `body` is the body of a response, and `upload`
-// watches the request's body on an HTTP/1.1 connection. `unused` ends an HTTP/1.1 connection that
-// nothing uses. `until_head` bounds what is read before a response's head, and `ambiguity` says
+// watches the request's body on an HTTP/1.1 connection. `unused` ends a connection that nothing
+// uses. `until_head` bounds what is read before a response's head, and `ambiguity` says
 // which responses end their connection. `tasks` has the tasks of an HTTP/2 connection, which end
 // together, and `unwritten` counts the streams whose request body h2 still holds. `grpc` has gRPC
 // clients over a host.

@@ -152,9 +152,10 @@ impl ClientBuilder {
     /// Sets how long an idle connection is kept, at least 1 ms. It should be shorter than the
     /// server's own limit, so that requests seldom use a connection that the server is closing.
     ///
-    /// A server may answer an HTTP/1.1 request before it has read the whole request. The rest of
-    /// the request must then be sent within the same time after the response. Otherwise the
-    /// connection is closed.
+    /// A server may answer a request before it has read the whole request. The rest of the request
+    /// must then be sent within the same time after the response. Otherwise the connection is
+    /// closed. Over HTTP/2 this time begins again with each piece of the request's body, and with
+    /// the end of each response of the connection.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self

@@ -1,6 +1,7 @@
 //! The stream that carries the bytes of a connection, and what was observed on it.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -13,6 +14,7 @@ use wakeful::net::Stream;
 use wakeful::time::turn_time;
 
 use super::until_head::UntilHead;
+use crate::foreign_code;
 use crate::read_ration::ReadRation;
 use crate::tls::TlsStream;
 use crate::upgrade::Io;
@@ -49,6 +51,9 @@ pub(super) struct Observed {
     asks: Cell<bool>,
     /// Woken once, by the first read.
     first_read: Cell<Option<Waker>>,
+    is_closed: Cell<bool>,
+    /// Woken when the stream is closed.
+    close: Cell<Option<Waker>>,
     /// Used with HTTP/1.1 only.
     until_head: UntilHead,
     /// With HTTP/1.1 only: whether to read what came before a reset.
@@ -78,6 +83,18 @@ impl Observed {
     /// Wakes `waker` once, by the next read.
     pub(super) fn wake_by_read(&self, waker: Waker) {
         self.first_read.set(Some(waker));
+    }
+
+    /// Waits until the stream is closed. One task may wait for that.
+    pub(super) async fn closed(&self) {
+        poll_fn(|cx| {
+            if self.is_closed.get() {
+                return Poll::Ready(());
+            }
+            self.close.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Before anything else is written, checks whether the server has closed, by one system call.
@@ -188,6 +205,13 @@ impl ObservedTransport {
             self.observed.written.set(true);
         }
         written
+    }
+}
+
+impl Drop for ObservedTransport {
+    fn drop(&mut self) {
+        self.observed.is_closed.set(true);
+        self.observed.close.take().into_iter().for_each(foreign_code::wake);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The timer that ends an HTTP/1.1 connection that was unused for too long.
+//! The timer that ends a connection that was unused for too long.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -14,9 +14,11 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use wakeful::LoopBound;
+use wakeful::time::turn_time;
 
 use crate::foreign_code;
 use crate::joined::Data;
@@ -26,6 +28,8 @@ use crate::joined::Data;
 pub(super) struct Unwritten {
     streams: Cell<usize>,
     has_written_one: Cell<bool>,
+    /// When h2 got the last piece of any stream.
+    took_one: Cell<Option<Instant>>,
     /// The waker of the connection's task.
     waker: Cell<Option<Waker>>,
 }
@@ -33,6 +37,11 @@ pub(super) struct Unwritten {
 impl Unwritten {
     pub(super) fn streams(&self) -> usize {
         self.streams.get()
+    }
+
+    /// Returns when h2 got its last piece.
+    pub(super) fn took_one(&self) -> Option<Instant> {
+        self.took_one.get()
     }
 
     /// Returns whether h2 has finished one of the streams since the last call. The connection's
@@ -79,6 +88,7 @@ impl Pieces {
     }
 
     fn share(&self) -> Arc<LoopBound<Shared>> {
+        self.connection.took_one.set(Some(turn_time()));
         let new = || {
             let (connection, is_left) = (self.connection.clone(), Cell::new(false));
             Arc::new(LoopBound::new(Shared { connection, is_left }))

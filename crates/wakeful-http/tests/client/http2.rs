@@ -1,6 +1,7 @@
 //! HTTP/2: shared connections, the server's limit of streams, GOAWAY and refused streams; and gRPC
 //! by tonic's own client.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,8 +11,10 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Pending, iter, pending, repeat_with};
 use h2::server::{Connection, SendResponse};
+use http::HeaderValue;
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
+use socket2::SockRef;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -712,7 +715,10 @@ fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
     let known = || Either::Left(Full::from(piece()));
     let unknown = || Either::Right(StreamBody::new(iter([Ok(Frame::data(piece()))]).boxed()));
     let empty = || Request::get("/").body(Either::Left(Full::default())).unwrap();
-    let bodies: [&dyn Fn() -> Body; 2] = [&known, &unknown];
+    // Of these, hyper hands over the second one when there is a window for it.
+    let half = || Ok(Frame::data(Bytes::from(vec![1; LENGTH / 2])));
+    let several = || Either::Right(StreamBody::new(iter([half(), half()]).boxed()));
+    let bodies: [&dyn Fn() -> Body; 3] = [&known, &unknown, &several];
     for body in bodies {
         on_a_loop(async {
             let (read, is_to_read) = async_channel::unbounded::<()>();
@@ -722,11 +728,15 @@ fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
                 async move {
                     let mut connection = accept(stream, 1).await;
                     while let Some(Ok(mut asked)) = connection.accept().await {
+                        eprintln!("{number} {}", asked.0.uri());
                         if asked.0.method() == "GET" {
                             respond(asked, &format!("connection {number}"));
                             continue;
                         }
                         asked.1.send_response(Response::new(()), true).unwrap();
+                        if asked.0.uri().path() == "/last" {
+                            connection.graceful_shutdown();
+                        }
                         let is_to_read = is_to_read.clone();
                         wakeful::spawn(async move {
                             let _told = is_to_read.recv().await;
@@ -745,6 +755,7 @@ fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
             .await;
             let target = Target::from(addr).version(HttpVersion::Http2);
             let sent = || Request::post("/").body(body()).unwrap();
+            let last = || Request::post("/last").body(body()).unwrap();
 
             // Another connection, if there may be one.
             let client = Client::builder().build::<Body>();
@@ -780,8 +791,123 @@ fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
             assert_eq!(text(host.send(sent()).await).await, "");
             drop((host, client));
             until(|| are_closed.get() & 1 << 5 != 0).await;
+
+            // Also if the server has said that it takes no more requests.
+            let client = Client::builder().idle_timeout(idle).build::<Body>();
+            let host = client.host(&target);
+            assert_eq!(text(host.send(last()).await).await, "");
+            until(|| are_closed.get() & 1 << 6 != 0).await;
+            assert_eq!(host.connections(), 0);
         });
     }
+}
+
+/// For longer than the idle timeout, which begins again with each piece.
+#[test]
+fn a_request_body_that_goes_on_behind_its_response_is_sent_to_its_end() {
+    const PIECES: usize = 60;
+    type Pieces = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+    on_a_loop(async {
+        let (lengths, all_lengths) = async_channel::unbounded();
+        let addr = scripted(move |_, stream| {
+            let lengths = lengths.clone();
+            async move {
+                let mut connection = accept(stream, 1).await;
+                while let Some(Ok((request, mut answer))) = connection.accept().await {
+                    answer.send_response(Response::new(()), true).unwrap();
+                    let lengths = lengths.clone();
+                    wakeful::spawn(async move {
+                        let (mut body, mut length) = (request.into_body(), 0);
+                        while let Some(Ok(data)) = body.data().await {
+                            length += data.len();
+                        }
+                        lengths.send(length).await.unwrap();
+                    })
+                    .detach();
+                }
+            }
+        })
+        .await;
+        let settings = Client::builder().idle_timeout(Duration::from_millis(400));
+        let client = settings.build::<StreamBody<Pieces>>();
+        let host = client.host(&Target::from(addr).version(HttpVersion::Http2));
+        let (give, given) = async_channel::bounded(1);
+        let body = StreamBody::new(given.map(|piece| Ok(Frame::data(piece))).boxed());
+        let sent = host.send(Request::post("/").body(body).unwrap()).await;
+        assert_eq!(text(sent).await, "");
+        for _ in 0..PIECES {
+            wakeful::time::sleep(Duration::from_millis(20)).await;
+            give.send(Bytes::from_static(b"x")).await.unwrap();
+        }
+        drop(give);
+        assert_eq!(all_lengths.recv().await.unwrap(), PIECES);
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+/// What h2 cannot write is not a part of a request's body: it is the beginning of requests, which
+/// have been given up, and the connection's own goodbye.
+#[test]
+fn a_connection_whose_server_does_not_read_is_closed_in_its_time() {
+    on_a_loop(async {
+        let clients = Clients::default();
+        let accepted = clients.clone();
+        let addr = scripted(move |_, mut stream| {
+            accepted.borrow_mut().push(stream.peer_addr().unwrap());
+            async move {
+                SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
+                // Settings, without any.
+                stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+                std::future::pending::<()>().await;
+            }
+        })
+        .await;
+        let target = Target::from(addr).version(HttpVersion::Http2);
+        are_closed_in_their_time(&clients, Client::builder(), &target).await;
+    });
+}
+
+/// The addresses of the client's sockets.
+pub(super) type Clients = Rc<RefCell<Vec<SocketAddr>>>;
+
+/// Fills connections to a server that does not read, and waits until they are closed.
+pub(super) async fn are_closed_in_their_time(
+    clients: &Clients,
+    settings: ClientBuilder,
+    target: &Target,
+) {
+    const REQUESTS: usize = 200;
+    // In all, more than the kernel keeps (`tcp_wmem`).
+    const LENGTH: usize = 60_000;
+    let settings = settings
+        .head_timeout(Duration::from_millis(200))
+        .idle_timeout(Duration::from_millis(20))
+        .retries(0);
+    let client: Client = settings.build();
+    let host = client.host(target);
+    let value = HeaderValue::from_str(&"~".repeat(LENGTH)).unwrap();
+    let requests = (0..REQUESTS).map(|_| {
+        let mut request = get("/");
+        request.headers_mut().insert("x", value.clone());
+        host.send(request)
+    });
+    for response in futures_util::future::join_all(requests).await {
+        assert!(matches!(response, Err(ClientError::HeadTimeout { .. })), "{response:?}");
+    }
+    assert!(client.counts().opened() > 0);
+    until(|| host.connections() == 0).await;
+    until(|| !clients.borrow().iter().any(|client| is_connected(*client))).await;
+}
+
+/// Is there still a socket of this address that is connected, and that nobody has closed?
+fn is_connected(client: SocketAddr) -> bool {
+    const ESTABLISHED: &str = "01";
+    let port = format!(":{:04X}", client.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().skip(1).any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields[1].ends_with(&port) && fields[3] == ESTABLISHED
+    })
 }
 
 #[test]

@@ -3,12 +3,14 @@
 use std::io::{Read, Write};
 use std::pin::pin;
 
-use futures_lite::AsyncWriteExt;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
 use wakeful_http::client::{Target, UpgradeAnswer};
 use wakeful_http::tls::ClientTls;
 use wakeful_http::upgrade::Upgraded;
 
 use super::common::{addr, router, server};
+use super::http2::{Clients, are_closed_in_their_time};
 use super::material::Site;
 use super::*;
 
@@ -112,6 +114,37 @@ fn a_request_that_is_given_up_while_it_connects_by_http2_leaves_its_connection_t
         assert_eq!(text(second.await).await, "2");
         assert_eq!((client.counts().opened(), host.connections()), (1, 1));
         assert!(comes.is_empty(), "no other connection was made");
+    });
+}
+
+/// TLS holds bytes that h2 has written.
+#[test]
+fn a_connection_of_http2_over_tls_whose_server_does_not_read_is_closed_in_its_time() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let server = addr(&running);
+    on_a_loop(async {
+        let clients = Clients::default();
+        let accepted = clients.clone();
+        let relay = scripted(move |_, client| {
+            accepted.borrow_mut().push(client.peer_addr().unwrap());
+            async move {
+                SockRef::from(&client).set_recv_buffer_size(4096).unwrap();
+                let server = TcpStream::connect(server).await.unwrap();
+                let ((mut from_client, mut to_client), (from_server, mut to_server)) =
+                    (client.into_split(), server.into_split());
+                // The handshake, and not all of the requests.
+                let first = (&mut from_client).take(4096);
+                let up = futures_lite::io::copy(first, &mut to_server);
+                let down = futures_lite::io::copy(from_server, &mut to_client);
+                let _ = futures_lite::future::zip(up, down).await;
+                std::future::pending::<()>().await;
+            }
+        })
+        .await;
+        let settings = Client::builder().tls(site.client().build().unwrap());
+        let target = target(relay, HttpVersion::Http2);
+        are_closed_in_their_time(&clients, settings, &target).await;
     });
 }
 
