@@ -103,7 +103,10 @@ fn blocking_work_and_a_drain_block_what_the_thread_blocks_that_begins_them() {
         let in_work = event_loop.block_on(async { spawn_blocking(in_both).await }).unwrap();
         assert_eq!(in_work.unwrap(), (mask, mask));
         // SAFETY: it takes two numbers.
-        let told = || Ok(assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGTERM) }, 0));
+        let told = || {
+            assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGTERM) }, 0);
+            Ok(())
+        };
         let in_drain = run_until_terminated(told, move |()| in_both()).unwrap();
         assert_eq!(in_drain, Some((mask, mask)));
     }
