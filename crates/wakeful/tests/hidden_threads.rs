@@ -102,8 +102,8 @@ fn blocking_work_and_a_drain_block_what_the_thread_blocks_that_begins_them() {
         assert_eq!(in_both(), (mask, mask));
         let in_work = event_loop.block_on(async { spawn_blocking(in_both).await }).unwrap();
         assert_eq!(in_work.unwrap(), (mask, mask));
-        // SAFETY: it takes two numbers.
         let told = || {
+            // SAFETY: it takes two numbers.
             assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGTERM) }, 0);
             Ok(())
         };
