@@ -19,6 +19,7 @@ const GOING_AWAY: u64 = 5_000_000_000;
 pub(crate) struct ServerState {
     pub(super) limits: Arc<Limits>,
     pub(super) counts: Arc<HttpCounts>,
+    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "gRPC's health service asks"))]
     pub(super) readiness: Readiness,
     pub(super) peers: Option<Arc<Peers>>,
     /// Requests in flight, if they are limited.
