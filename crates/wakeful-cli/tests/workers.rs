@@ -710,6 +710,38 @@ fn the_end_during_an_upgrade_ends_the_new_master_too() {
 }
 
 #[test]
+fn a_new_master_whose_predecessor_is_killed_while_it_starts_takes_over() {
+    for accept in STRATEGIES {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::copy(PROGRAM, path("wakeful")).unwrap();
+        let arguments = with(&[&["--workers", "2"], &accept[..]].concat());
+        let mut master = Master::start_by(Command::new(path("wakeful")), &arguments);
+        let (pid, addr, workers) = (master.pid(), master.addr(), master.workers());
+        fs::remove_file(path("wakeful")).unwrap();
+        let text = format!(
+            "#!/bin/sh\nn=0\nwhile [ ! -e {} ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); \
+             done\nexec {PROGRAM} \"$@\"\n",
+            path("go").display()
+        );
+        fs::write(path("wakeful"), text).unwrap();
+        fs::set_permissions(path("wakeful"), fs::Permissions::from_mode(0o755)).unwrap();
+        master.signal("USR2");
+        master.waits_for("upgrading: process ", 1);
+        master.orphans.extend(children(pid));
+        signal(pid, "KILL");
+        // Nobody has waited for it.
+        master.waits_until(|_| has_closed_all(pid), "dead");
+        master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
+        let mut waiting = guarded(TcpStream::connect(&addr).unwrap()).unwrap();
+        fs::write(path("go"), "").unwrap();
+        asks(&mut waiting).expect("who waits is answered");
+        master.waits_until(|this| this.pid() != pid, "in charge");
+        assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    }
+}
+
+#[test]
 fn a_program_that_is_called_by_a_symbolic_link_is_upgraded_by_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
