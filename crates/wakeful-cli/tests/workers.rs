@@ -9,18 +9,20 @@ mod operators;
 mod reuse_port;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, IoSliceMut, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{self as unix, UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -222,7 +224,7 @@ pub(crate) fn with(more: &[&'static str]) -> Vec<&'static str> {
 
 /// Asks for `/healthz` on this connection. `Ok(false)`: the answer was the connection's last.
 /// `Err`: no whole answer came.
-fn asks(stream: &mut TcpStream) -> Result<bool, String> {
+fn asks(stream: &mut (impl Read + Write)) -> Result<bool, String> {
     let said = |error: std::io::Error| error.to_string();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").map_err(said)?;
     let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
@@ -238,6 +240,47 @@ fn asks(stream: &mut TcpStream) -> Result<bool, String> {
     let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 200"), "{answer}");
     Ok(!answer.contains("connection: close"))
+}
+
+fn guarded(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_read_timeout(Some(GUARD))?;
+    Ok(stream)
+}
+
+/// A Unix socket, in a directory that is removed at the end, or with an abstract name.
+enum UnixSocket {
+    File(TempDir),
+    Abstract(String),
+}
+
+impl UnixSocket {
+    fn kinds() -> [Arc<Self>; 2] {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("wakeful-test-{}-{number}", std::process::id());
+        [Self::File(tempfile::tempdir().unwrap()), Self::Abstract(name)].map(Arc::new)
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let stream = match self {
+            Self::File(directory) => UnixStream::connect(directory.path().join("socket"))?,
+            Self::Abstract(name) => {
+                UnixStream::connect_addr(&unix::SocketAddr::from_abstract_name(name)?)?
+            }
+        };
+        stream.set_read_timeout(Some(GUARD))?;
+        Ok(stream)
+    }
+}
+
+/// The argument of `--listen`.
+impl fmt::Display for UnixSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(directory) => write!(f, "unix:{}/socket", directory.path().display()),
+            Self::Abstract(name) => write!(f, "unix:@{name}"),
+        }
+    }
 }
 
 /// Clients, some on kept connections and some with a connection for each request, until they are
@@ -324,20 +367,32 @@ fn reload_scale_and_upgrade(accept: &[&'static str; 2]) {
 
 #[test]
 fn who_comes_while_all_end_is_answered_or_refused() {
-    STRATEGIES.iter().for_each(come_while_all_end);
+    for accept in STRATEGIES {
+        let master = Master::start(&with(&[&["--workers", "2"], &accept[..]].concat()));
+        let addr = master.addr();
+        come_while_all_end(master, move || guarded(TcpStream::connect(&addr)?));
+    }
 }
 
-fn come_while_all_end(accept: &[&'static str; 2]) {
-    let mut master = Master::start(&with(&[&["--workers", "2"], &accept[..]].concat()));
-    let addr = master.addr();
+#[test]
+fn who_comes_at_a_unix_socket_while_all_end_is_answered_or_refused() {
+    for socket in UnixSocket::kinds() {
+        let master = Master::start(&["--listen", &socket.to_string(), "--workers", "2"]);
+        come_while_all_end(master, move || socket.connect());
+    }
+}
+
+fn come_while_all_end<S: Read + Write>(
+    mut master: Master,
+    connect: impl Fn() -> io::Result<S> + Clone + Send + 'static,
+) {
     let clients: Vec<_> = (0..32)
         .map(|_| {
-            let addr = addr.clone();
+            let connect = connect.clone();
             thread::spawn(move || {
                 let mut answered = 0;
                 loop {
-                    let Ok(mut stream) = TcpStream::connect(&addr) else { break answered };
-                    stream.set_read_timeout(Some(GUARD)).unwrap();
+                    let Ok(mut stream) = connect() else { break answered };
                     asks(&mut stream).expect("who is let in is answered");
                     answered += 1;
                 }
@@ -356,21 +411,49 @@ fn come_while_all_end(accept: &[&'static str; 2]) {
 fn who_comes_when_no_worker_accepts_any_more_and_the_master_ends_is_answered() {
     // With 1 s the sockets would stay open after the workers' end.
     for (name, pre_drain) in [("TERM", "0"), ("KILL", "0"), ("TERM", "1"), ("KILL", "1")] {
-        let mut master = Master::start(&with(&["--workers", "2", "--pre-drain", pre_drain]));
-        let (addr, workers) = (master.addr(), master.workers());
-        // It hears of all that at once.
-        master.signal("STOP");
-        workers.iter().for_each(|pid| signal(*pid, name));
-        master.waits_until(|_| workers.iter().all(|pid| has_closed_all(*pid)), "over");
-        let clients: Vec<_> = (0..8).map(|_| TcpStream::connect(&addr).unwrap()).collect();
-        master.signal("TERM");
-        master.signal("CONT");
-        for mut client in clients {
-            client.set_read_timeout(Some(GUARD)).unwrap();
-            asks(&mut client).expect("who is let in is answered");
+        let more = ["--workers", "2", "--pre-drain", pre_drain];
+        let master = Master::start(&with(&more));
+        let addr = master.addr();
+        come_when_no_worker_accepts(master, name, || guarded(TcpStream::connect(&addr)?));
+        for socket in UnixSocket::kinds() {
+            let at = socket.to_string();
+            let master = Master::start(&[&["--listen", &at], &more[..]].concat());
+            come_when_no_worker_accepts(master, name, || socket.connect());
         }
+    }
+}
+
+fn come_when_no_worker_accepts<S: Read + Write>(
+    mut master: Master,
+    name: &str,
+    connect: impl Fn() -> io::Result<S>,
+) {
+    let workers = master.workers();
+    // It hears of all that at once.
+    master.signal("STOP");
+    workers.iter().for_each(|pid| signal(*pid, name));
+    master.waits_until(|_| workers.iter().all(|pid| has_closed_all(*pid)), "over");
+    let clients: Vec<_> = (0..8).map(|_| connect().unwrap()).collect();
+    master.signal("TERM");
+    master.signal("CONT");
+    for mut client in clients {
+        asks(&mut client).expect("who is let in is answered");
+    }
+    let (status, log) = master.ended();
+    assert!(status.success(), "{log}");
+}
+
+/// A Unix socket that lets nobody in looks as if somebody waited.
+#[test]
+fn no_worker_is_started_at_the_end_for_a_unix_socket_where_nobody_waits() {
+    for socket in UnixSocket::kinds() {
+        let master = Master::start(&["--listen", &socket.to_string(), "--workers", "2"]);
+        let mut client = socket.connect().unwrap();
+        assert_eq!(asks(&mut client), Ok(true));
+        master.signal("TERM");
         let (status, log) = master.ended();
         assert!(status.success(), "{log}");
+        assert_eq!(log.matches("has ended").count(), 2, "{log}");
     }
 }
 
@@ -624,6 +707,38 @@ fn the_end_during_an_upgrade_ends_the_new_master_too() {
     }
     let (alive, zombies) = processes_of(&master);
     assert!(alive.is_empty() && zombies == 0 && !file.exists(), "{alive:?}:\n{}", master.log());
+}
+
+#[test]
+fn a_new_master_whose_predecessor_is_killed_while_it_starts_takes_over() {
+    for accept in STRATEGIES {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::copy(PROGRAM, path("wakeful")).unwrap();
+        let arguments = with(&[&["--workers", "2"], &accept[..]].concat());
+        let mut master = Master::start_by(Command::new(path("wakeful")), &arguments);
+        let (pid, addr, workers) = (master.pid(), master.addr(), master.workers());
+        fs::remove_file(path("wakeful")).unwrap();
+        let text = format!(
+            "#!/bin/sh\nn=0\nwhile [ ! -e {} ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); \
+             done\nexec {PROGRAM} \"$@\"\n",
+            path("go").display()
+        );
+        fs::write(path("wakeful"), text).unwrap();
+        fs::set_permissions(path("wakeful"), fs::Permissions::from_mode(0o755)).unwrap();
+        master.signal("USR2");
+        master.waits_for("upgrading: process ", 1);
+        master.orphans.extend(children(pid));
+        signal(pid, "KILL");
+        // Nobody has waited for it.
+        master.waits_until(|_| has_closed_all(pid), "dead");
+        master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
+        let mut waiting = guarded(TcpStream::connect(&addr).unwrap()).unwrap();
+        fs::write(path("go"), "").unwrap();
+        asks(&mut waiting).expect("who waits is answered");
+        master.waits_until(|this| this.pid() != pid, "in charge");
+        assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    }
 }
 
 #[test]

@@ -89,6 +89,7 @@ mod successor;
 #[allow(unsafe_code)]
 mod sys;
 mod systemd;
+mod unix_backlog;
 mod worker;
 
 pub use self::exec::{StartMethod, is_executed_worker};

@@ -18,6 +18,7 @@ use crate::port_groups::{
 };
 use crate::sys;
 use crate::systemd::{self, KEPT, Kept};
+use crate::unix_backlog::may_be_waited_at;
 
 /// The name, instead of an address, of a socket that a service manager passes.
 const PASSED: &str = "passed";
@@ -199,20 +200,25 @@ impl Listeners {
 
     /// Lets no more clients in, except at sockets that a service manager keeps.
     pub(crate) fn let_nobody_in(&self) {
-        let own = || self.all.iter().filter(|one| !one.is_kept());
-        own().for_each(|one| let_nobody_in(&one.socket));
-        let is_remote = own().any(|one| is_reached_by_others(&one.socket));
-        if self.groups.let_nobody_in() || is_remote {
+        let own = |is_unix| {
+            let all = self.all.iter().filter(|one| !one.is_kept());
+            all.filter(move |one| one.is_unix() == is_unix).map(|one| &one.socket)
+        };
+        own(false).for_each(let_nobody_in);
+        if self.groups.let_nobody_in() || own(false).any(is_reached_by_others) {
             // Handshakes with other hosts may be under way, so this waits until they complete.
             thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
+        }
+        // A Unix socket lets nobody in ever after, and a manager may have it from an earlier master.
+        if !systemd::keeps_sockets() {
+            own(true).for_each(let_nobody_in);
         }
     }
 
     /// Returns whether clients wait at a socket that all workers share, and that ends with this
     /// master.
     pub(crate) fn are_waited_at(&self) -> bool {
-        let mut own = self.all.iter().filter(|one| !one.is_kept());
-        own.any(|one| is_waited_at(one.socket.as_fd()))
+        self.all.iter().any(|one| !one.is_kept() && one.is_waited_at())
     }
 
     /// Closes the master's sockets. The workers accept what has come before they close theirs.
@@ -238,6 +244,15 @@ impl Listening {
 
     fn is_kept(&self) -> bool {
         matches!(self.kept, Kept::Before | Kept::Yes)
+    }
+
+    fn is_unix(&self) -> bool {
+        self.socket.socket_addr().is_none()
+    }
+
+    fn is_waited_at(&self) -> bool {
+        is_waited_at(self.socket.as_fd())
+            && (!self.is_unix() || may_be_waited_at(self.socket.local_addr()))
     }
 }
 

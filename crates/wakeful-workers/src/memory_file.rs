@@ -4,9 +4,9 @@
 //! That program gets the number of the descriptor. The environment is not the place for such a
 //! text: the user's other processes can read it, and a variable has at most 128 KiB.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -48,6 +48,13 @@ pub(crate) fn with(name: &str, what: &str, bytes: &[u8]) -> io::Result<OwnedFd> 
     may_be_as_large(what, bytes.len() as u64)?;
     file.write_all(bytes)?;
     Ok(file.into())
+}
+
+/// Is this the number of a descriptor of such a file, with this name? `false` also if there is no
+/// `/proc`.
+pub(crate) fn is(number: RawFd, name: &str) -> bool {
+    let link = fs::read_link(format!("/proc/self/fd/{number}"));
+    link.is_ok_and(|link| link.as_os_str() == &*format!("/memfd:{name} (deleted)"))
 }
 
 /// Reads the whole of such a file, which another process has written.

@@ -27,7 +27,7 @@ use crate::port_groups::Inside;
 use crate::reports::{Desk, WorkerInfo, WorkerState, since_boot};
 use crate::settings::Master;
 use crate::signals::{Request, Signals};
-use crate::successor::{InCharge, Inheritance, Program, Successor, is_successor};
+use crate::successor::{InCharge, Inheritance, Program, Successor};
 use crate::worker::{Orphans, SharedData, Worker};
 use crate::{signals, sys, systemd};
 
@@ -99,7 +99,7 @@ pub(crate) struct Running {
     pid_file: Option<PidFile>,
     program: Program,
     inheritance: Inheritance,
-    /// The predecessor is this process's parent until all its workers have ended.
+    /// The predecessor is this process's parent until all its workers have ended, or it is killed.
     predecessor: Option<Pid>,
     successor: Option<Successor>,
     /// Since when the workers and the master end.
@@ -128,8 +128,8 @@ impl Running {
         if start_method == StartMethod::Exec {
             exec::is_possible()?;
         }
-        let is_successor = is_successor();
-        let predecessor = getppid().filter(|_| is_successor);
+        let predecessor = inheritance.predecessor;
+        let is_successor = predecessor.is_some();
         if let Some(path) = &pid_file {
             pid_file::is_free(path, predecessor)?;
         }

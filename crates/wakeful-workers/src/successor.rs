@@ -2,8 +2,11 @@
 //!
 //! An environment variable names the old master, and the descriptor of a file in memory. Each line
 //! of that file names a descriptor: a pipe for the report that the new master is ready, a socket to
-//! which it passes the listeners that it makes, and each listener of the old master. The variable
-//! has an effect only in a child of the process that it names.
+//! which it passes the listeners that it makes, and each listener of the old master.
+//!
+//! Other programs may inherit the variable. So it has an effect only in a child of the process that
+//! it names; or, if that process was killed meanwhile, in a process that has the file. (A new
+//! master that has read the file has closed it.)
 
 use std::env;
 use std::ffi::OsString;
@@ -17,7 +20,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getppid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, End, News, end_of};
@@ -26,6 +31,12 @@ use crate::{memory_file, passing};
 /// The environment variable by which a master tells the new master of an upgrade that it is the
 /// successor. Its first line is `from` and the process id of the old master.
 pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
+
+/// A killed process has ended a moment after its children have got another parent.
+const UNTIL_IT_HAS_ENDED: Duration = Duration::from_millis(100);
+
+/// The name of the file in memory.
+const TOLD: &str = "wakeful-successor";
 
 /// The file that this process runs, also if it has another path by now, or none.
 pub(crate) const THIS_FILE: &str = "/proc/self/exe";
@@ -138,6 +149,7 @@ impl Successor {
         // Open in the child, and closed here when it has been started. This thread is the only one,
         // so nobody else can start a program meanwhile.
         let inheritance = Inheritance {
+            predecessor: None,
             ready: Some(sys::duplicate_to_pass(&told)?),
             made: Some(sys::duplicate_to_pass(&made_there)?),
             listeners: listeners.for_successor()?,
@@ -273,6 +285,8 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 /// What a master has from the one that it succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Inheritance {
+    /// The master before this one. It may be dead.
+    pub(crate) predecessor: Option<Pid>,
     ready: Option<OwnedFd>,
     made: Option<OwnedFd>,
     pub(crate) listeners: Vec<Inherited>,
@@ -285,7 +299,7 @@ impl Inheritance {
     /// # Errors
     /// The environment or the file that it names is wrong: for example, a descriptor is not open.
     pub(crate) fn take() -> io::Result<Self> {
-        let Some(text) = told() else { return Ok(Self::default()) };
+        let Some((predecessor, text)) = told() else { return Ok(Self::default()) };
         let not_true = |error: io::Error| {
             io::Error::new(error.kind(), format!("{SUCCEEDS} is not valid: {error}"))
         };
@@ -293,7 +307,8 @@ impl Inheritance {
             return Ok(Self::default());
         };
         let text = text.into_iter().map(memory_file::read).collect::<io::Result<Vec<_>>>();
-        Self::understand(&text.map_err(not_true)?.concat()).map_err(not_true)
+        let this = Self::understand(&text.map_err(not_true)?.concat()).map_err(not_true)?;
+        Ok(Self { predecessor: Some(predecessor), ..this })
     }
 
     /// The lines that [`understand`](Self::understand) reads, in a file.
@@ -307,7 +322,7 @@ impl Inheritance {
         let listeners = self.listeners.iter();
         let listeners = listeners.map(|(name, fd)| format!("listener {} {name}\n", fd.as_raw_fd()));
         let text: String = own.chain(listeners).collect();
-        memory_file::with("wakeful-successor", "what the new master is told", text.as_bytes())
+        memory_file::with(TOLD, "what the new master is told", text.as_bytes())
     }
 
     /// # Errors
@@ -363,7 +378,8 @@ impl Inheritance {
 /// sockets then come from that master. (A service manager passes its sockets only to the first
 /// master.)
 ///
-/// When the old master has ended, the successor has another parent, and the result is `false`.
+/// When the old master has ended, the result is `false`, unless this process has not called
+/// [`Master::run`](crate::Master::run) yet.
 #[must_use]
 pub fn is_successor() -> bool {
     told().is_some()
@@ -374,18 +390,35 @@ fn told_of(master: u32, text: RawFd) -> String {
     format!("from {master}\ntold {text}")
 }
 
-/// The number of the file with the rest, if this process was started as a successor.
-fn told() -> Option<RawFd> {
+/// The old master, and the number of the file with the rest, if this process was started as a
+/// successor.
+fn told() -> Option<(Pid, RawFd)> {
     let text = env::var_os(SUCCEEDS)?.into_string().ok()?;
-    understand(&text, getppid().map(Pid::as_raw_pid))
+    let (from, told) = understand(&text)?;
+    is_for_us(from, told, getppid()).then_some((from, told))
 }
 
-/// `None`: it is not for this process, whose parent is `parent`.
-fn understand(text: &str, parent: Option<i32>) -> Option<RawFd> {
+/// Is it for this process, whose parent is `parent`?
+fn is_for_us(from: Pid, told: RawFd, parent: Option<Pid>) -> bool {
+    parent == Some(from) || (memory_file::is(told, TOLD) && is_gone(from))
+}
+
+fn understand(text: &str) -> Option<(Pid, RawFd)> {
     let (from, told) = text.split_once('\n')?;
-    let from: i32 = from.strip_prefix("from ")?.parse().ok()?;
-    let told = told.strip_prefix("told ")?.parse().ok()?;
-    (Some(from) == parent).then_some(told)
+    let from: u32 = from.strip_prefix("from ")?.parse().ok()?;
+    let from = Pid::from_raw(from.try_into().ok()?)?;
+    Some((from, told.strip_prefix("told ")?.parse().ok()?))
+}
+
+/// Has the process ended? (Its own parent need not know yet.)
+fn is_gone(process: Pid) -> bool {
+    match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            let mut fd = [PollFd::new(&pidfd, PollFlags::IN)];
+            poll(&mut fd, Timespec::try_from(UNTIL_IT_HAS_ENDED).ok().as_ref()) == Ok(1)
+        }
+        Err(error) => error == Errno::SRCH,
+    }
 }
 
 #[cfg(test)]
@@ -393,17 +426,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_child_of_who_is_named_believes_it() {
-        let text = told_of(7, 3);
-        assert_eq!(understand(&text, Some(7)), Some(3));
-        assert_eq!(understand(&text, Some(8)), None);
-        assert_eq!(understand(&text, None), None);
+    fn only_a_child_of_who_is_named_believes_it_unless_that_is_dead() {
+        let from = Pid::from_raw(7);
+        assert_eq!(understand(&told_of(7, 3)), from.map(|from| (from, 3)));
+        assert!(from.is_some_and(|from| is_for_us(from, -1, Some(from))));
+        // No process has such a number.
+        let (dead, this) = (Pid::from_raw(i32::MAX).unwrap(), rustix::process::getpid());
+        let file = |name| memory_file::create(name).unwrap();
+        for (name, from, is_believed) in
+            [(TOLD, dead, true), (TOLD, this, false), ("other", dead, false)]
+        {
+            assert_eq!(is_for_us(from, file(name).as_raw_fd(), None), is_believed, "{name}");
+        }
     }
 
     #[test]
     fn what_is_not_understood_is_not_believed() {
-        for text in ["", "from 7", "from 7\ntold x", "from x\ntold 3", "told 3\nfrom 7"] {
-            assert_eq!(understand(text, Some(7)), None, "{text}");
+        for text in ["", "from 7", "from 7\ntold x", "from -7\ntold 3", "told 3\nfrom 7"] {
+            assert_eq!(understand(text), None, "{text}");
         }
         for text in ["ready", "ready x", "listener 1000000 name", "other 1", "\n"] {
             assert!(Inheritance::understand(text.as_bytes()).is_err(), "{text}");

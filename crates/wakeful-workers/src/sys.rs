@@ -266,7 +266,8 @@ pub(crate) fn stop_steering(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Undoes [`SharedListener::let_nobody_in`](wakeful::accept::SharedListener::let_nobody_in).
+/// Undoes [`SharedListener::let_nobody_in`](wakeful::accept::SharedListener::let_nobody_in) for a
+/// TCP socket.
 ///
 /// # Errors
 /// The kernel's.

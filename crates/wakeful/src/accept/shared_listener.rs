@@ -1,6 +1,6 @@
 use std::io;
 use std::iter;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,19 +185,23 @@ impl SharedListener {
     /// that all of them will end.
     ///
     /// The kernel drops each SYN. A client sends its SYN again a second later, and is refused if
-    /// the socket is closed by then. Connections that arrived before can still be accepted. A
-    /// server that drains after this call serves all connections of the backlog, and leaves none to
-    /// another process.
+    /// the socket is closed by then. A client of a Unix socket is refused at once. Connections that
+    /// arrived before can still be accepted. A server that drains after this call serves all
+    /// connections of the backlog, and leaves none to another process.
     ///
-    /// The call has no effect on clients of a Unix socket: to keep them out, remove the socket's
-    /// file.
+    /// From then on a Unix socket is always readable, so a loop that waits for its connections does
+    /// not sleep. Let it drain soon.
     ///
-    /// A draining server calls this itself if no other process or code has its socket.
+    /// A draining server calls this itself for a TCP socket that no other process or code has.
     ///
     /// # Errors
     /// The kernel refuses the filter (`SO_ATTACH_FILTER`): no memory is left, or the call is
     /// forbidden.
     pub fn let_nobody_in(&self) -> io::Result<()> {
+        if self.socket_addr().is_none() {
+            // The filter holds no client of a Unix socket back. It tells the others who have it.
+            SockRef::from(&self.fd).shutdown(Shutdown::Read)?;
+        }
         self.sockets().try_for_each(|socket| syn_filter::attach_filter(socket))
     }
 

@@ -7,17 +7,17 @@
 //! for one call.
 
 use std::future::poll_fn;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
-use rustix::fs::{Dev, FileType, OFlags, makedev};
+use rustix::fs::{FileType, OFlags};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::fs::FileIo;
 use crate::readiness::driver;
-use crate::sys::open_anew::open_anew;
+use crate::sys::open_anew::{is_terminal, open_anew};
 use crate::sys::uninit::{self, ReadBuffer, ReadCall};
 use crate::task::coop;
 
@@ -65,8 +65,7 @@ fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
     let watched = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Socket => Some((fd.try_clone_to_owned()?, ReadCall::DontWait)),
         FileType::Fifo => open(),
-        // Opening any other device once more may open another device, or have an effect on it.
-        FileType::CharacterDevice if fd.is_terminal() && stat.st_rdev != terminal_maker() => open(),
+        FileType::CharacterDevice if is_terminal(fd, &stat) => open(),
         _ => None,
     };
     if let Some((own, call)) = watched
@@ -76,11 +75,6 @@ fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
     }
     let file = fd.try_clone_to_owned()?.into();
     Ok(Stdin { source: Source::OnPool(FileIo::new(file)) })
-}
-
-/// `/dev/ptmx`. Opening it makes a new terminal, and returns the keyboard's side of that.
-fn terminal_maker() -> Dev {
-    makedev(5, 2)
 }
 
 /// Standard input. See [`stdin`].

@@ -113,9 +113,10 @@ impl LossyWriter {
     /// Like [`new`](Self::new), but without a thread, for a process that must have only one thread
     /// because it forks. Each logging thread itself writes as much as the destination takes without
     /// waiting. The rest stays in the queue until the next line. Other processes may write to the
-    /// same pipe or socket. A file on a slow disk, or a terminal that is stopped, can block a loop.
-    /// So can a pipe that another process fills at the same moment, if it cannot be opened by its
-    /// name in `/proc`.
+    /// same pipe, socket or terminal. A terminal that nobody reads takes a part of its last line. A
+    /// file on a slow disk can block a loop. So can a pipe that another process fills at the same
+    /// moment, and a terminal that is almost full, if they cannot be opened by their name in
+    /// `/proc`: there is no `/proc`, or they belong to another user (after `su`).
     #[must_use]
     pub fn without_thread(fd: impl AsFd + Send + 'static) -> Self {
         let refused = |_| Err(io::ErrorKind::Unsupported.into());

@@ -6,7 +6,7 @@
 //! damaged.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::Destination;
 use super::counts::Counts;
-use crate::sys::open_anew::open_anew;
+use crate::sys::open_anew::{is_terminal, open_anew};
 use crate::sys::panics::contain;
 
 /// A pipe that poll(2) calls writable takes this much at once, and never a part of it (`PIPE_BUF`).
@@ -216,18 +216,30 @@ impl Drop for Waiting {
 /// meanwhile. The open file may belong to other processes, too, so its flags stay as they are.
 ///
 /// Nothing is kept: the descriptor may refer to another file the next time, and a forked child
-/// would keep the pipe open.
+/// would keep the pipe or the terminal open.
 fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
-    match kind(fd) {
+    let stat = fstat(fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => match open_anew(fd, OFlags::WRONLY) {
-            Ok(own) => rustix::io::write(own, bytes),
             Err(Errno::NXIO) => Err(Errno::PIPE),
-            // Without /proc, poll(2) has to be enough.
-            Err(_) => rustix::io::write(fd, bytes),
+            own => write_by(own, fd, bytes),
         },
+        // poll(2) calls it writable if it takes one byte, and a write waits until it takes all.
+        FileType::CharacterDevice if is_terminal(fd, &stat) => {
+            write_by(open_anew(fd, OFlags::WRONLY), fd, bytes)
+        }
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => rustix::io::write(fd, bytes),
     }
+}
+
+/// Without `/proc`, or if it is another user's, poll(2) has to be enough.
+fn write_by(
+    own: rustix::io::Result<OwnedFd>,
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+) -> rustix::io::Result<usize> {
+    own.map_or_else(|_| rustix::io::write(fd, bytes), |own| rustix::io::write(own, bytes))
 }
 
 fn kind(fd: BorrowedFd<'_>) -> FileType {

@@ -95,9 +95,15 @@ impl Listener {
     }
 
     /// How many connections are in the backlog. For a Unix socket the kernel tells only whether
-    /// there is any, so the result is at most 1.
+    /// there is any, so the result is at most 1. If the socket was shut down, so that nobody else
+    /// comes in, the kernel does not tell even that, and the result is 0.
     pub(crate) fn waiting(&self) -> u32 {
-        unaccepted(self.fd()).unwrap_or_else(|| u32::from(!self.is_empty()))
+        let fd = self.fd();
+        unaccepted(fd).unwrap_or_else(|| {
+            let mut fd = [PollFd::from_borrowed_fd(fd, PollFlags::IN | PollFlags::RDHUP)];
+            let is_known = poll(&mut fd, Some(&Timespec::default())).is_ok();
+            u32::from(is_known && fd[0].revents() == PollFlags::IN)
+        })
     }
 
     /// Does other code have the socket, too, so that it may accept from it?

@@ -27,6 +27,7 @@ on_every_backend! {
     a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after,
     what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket,
     a_server_that_shares_a_socket_into_which_nobody_is_let_serves_all_that_wait,
+    a_unix_socket_into_which_nobody_is_let_refuses_and_serves_all_that_wait,
     a_unix_socket_goes_to_a_successor_with_its_file,
     a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone,
     a_unix_socket_with_a_full_backlog_goes_to_a_successor_with_its_file,
@@ -318,6 +319,24 @@ fn a_server_that_shares_a_socket_into_which_nobody_is_let_serves_all_that_wait<B
     last.let_nobody_in().unwrap();
     let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
     for mut client in clients {
+        client.read_exact(&mut [0]).expect("it waited for one before it");
+    }
+    assert_eq!(drained.join().unwrap(), 0);
+}
+
+fn a_unix_socket_into_which_nobody_is_let_refuses_and_serves_all_that_wait<B: Backend>() {
+    let directory = Directory::new::<B>("ends");
+    let other = UnixListener::bind(directory.path()).unwrap();
+    let shared = SharedListener::from_socket(other.try_clone().unwrap().into()).unwrap();
+    let last = shared.clone();
+    let serving = greets_one_at_a_time::<B>(shared);
+    let connect = || UnixStream::connect(directory.path());
+    let clients: Vec<_> = (0..4).map(|_| connect().unwrap()).collect();
+    last.let_nobody_in().unwrap();
+    assert_eq!(connect().unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+    for mut client in clients {
+        client.set_read_timeout(Some(LONG)).unwrap();
         client.read_exact(&mut [0]).expect("it waited for one before it");
     }
     assert_eq!(drained.join().unwrap(), 0);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
 
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, mkfifoat, open};
+use rustix::pty::{self, OpenptFlags};
 
 use super::*;
 
@@ -213,6 +214,55 @@ fn a_writer_without_a_thread_waits_for_no_room_that_another_process_takes_meanwh
         let (reader, writer) = UnixStream::pair().unwrap();
         (reader.into(), writer)
     });
+}
+
+/// The keyboard's side, and the one to which programs write.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let terminal = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    pty::unlockpt(&terminal).unwrap();
+    let written_to = pty::ptsname(&terminal, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    (terminal, open(written_to, flags, Mode::empty()).unwrap())
+}
+
+/// A terminal takes a part of a write, and a write that blocks waits until it takes all.
+#[test]
+fn a_writer_without_a_thread_waits_for_no_terminal_that_nobody_reads() {
+    const LINES: usize = 2_000;
+    let (reader, writer) = terminal();
+    let log = without_thread(Plain(writer.try_clone().unwrap()));
+    let (done, is_done) = sync_channel(1);
+    thread::spawn(move || {
+        (0..LINES).for_each(|number| log.write_lines(line(number).into_bytes(), 1));
+        done.send(log).unwrap();
+    });
+    let log = is_done.recv_timeout(GUARD).expect("it returns");
+    assert!(log.written() < LINES as u64);
+    assert!(!fcntl_getfl(&writer).unwrap().contains(OFlags::NONBLOCK));
+    drop(writer);
+    let reader = thread::spawn(|| {
+        let mut text = Vec::new();
+        // At the end of a terminal there is an error.
+        let _ = File::from(reader).read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
+    });
+    assert!(log.flush_within(GUARD));
+    let written = log.written();
+    assert_eq!(written + log.dropped(), LINES as u64);
+    drop(log);
+    let text = reader.join().unwrap();
+    let is_whole = |shown: &&str| shown.parse().is_ok_and(|number| line(number).trim() == *shown);
+    assert_eq!(text.lines().filter(is_whole).count() as u64, written, "{text}");
+}
+
+#[test]
+fn a_writer_without_a_thread_notices_that_its_terminal_is_gone() {
+    let (reader, writer) = terminal();
+    let log = without_thread(Plain(writer));
+    log.write_lines(line(0).into_bytes(), 1);
+    drop(reader);
+    log.write_lines(line(1).into_bytes(), 1);
+    assert_eq!((log.written(), log.dropped()), (1, 1));
 }
 
 /// The others have the same open file, and expect it to block.
