@@ -81,6 +81,19 @@ fn one_post_is_one_ring_for_each_sleep() {
     );
 }
 
+/// As a post does: whoever waits for the loop's descriptor in its place is woken.
+#[test]
+fn a_callback_of_the_own_thread_behind_the_permission_to_park_is_one_ring() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let eventfd = eventfd_of(&event_loop);
+    for permissions in 1..=50 {
+        assert!(event_loop.prepare_to_park().unwrap());
+        event_loop.run_next_turn(|| ());
+        assert_eq!(rings(eventfd), permissions);
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+    }
+}
+
 /// What met one sleep is taken in one turn, so the rings are at most those that came by then.
 #[test]
 fn concurrent_posts_to_a_sleeping_loop_ring_once_at_least_and_once_each_at_most() {
