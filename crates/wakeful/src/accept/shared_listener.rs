@@ -1,6 +1,6 @@
 use std::io;
 use std::iter;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,7 +192,8 @@ impl SharedListener {
     /// From then on a Unix socket is always readable, so a loop that waits for its connections does
     /// not sleep. Let it drain soon.
     ///
-    /// A draining server calls this itself for a TCP socket that no other process or code has.
+    /// A draining server does the same for a socket that no other process or code has, and removes
+    /// the file of a Unix socket instead.
     ///
     /// # Errors
     /// The kernel refuses the filter (`SO_ATTACH_FILTER`): no memory is left, or the call is
@@ -200,7 +201,7 @@ impl SharedListener {
     pub fn let_nobody_in(&self) -> io::Result<()> {
         if self.socket_addr().is_none() {
             // The filter holds no client of a Unix socket back. It tells the others who have it.
-            SockRef::from(&self.fd).shutdown(Shutdown::Read)?;
+            syn_filter::shut_down(&self.fd)?;
         }
         self.sockets().try_for_each(|socket| syn_filter::attach_filter(socket))
     }

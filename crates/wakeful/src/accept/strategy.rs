@@ -35,9 +35,9 @@ pub(super) const DISPATCHER: usize = 0;
 /// served. If the server is at its limit of connections, such a connection is served when an open
 /// one closes. In this case the server tells the open connections about the drain at once.
 ///
-/// During the drain no new client gets in: the server drops the SYN of new TCP connections, and
-/// removes the file of a Unix socket. It does not drop SYNs on a TCP socket that other code may
-/// use: if its descriptor was borrowed, if another listener or clone of the [`SharedListener`]
+/// During the drain no new client gets in: the server drops the SYN of new TCP connections, removes
+/// the file of a Unix socket, and refuses the clients of an abstract name. It drops no SYNs, and
+/// refuses nobody, on a socket that other code may use: if its descriptor was borrowed, if another listener or clone of the [`SharedListener`]
 /// exists, or if the process has forked since the socket was bound. On such a socket, a connection
 /// may be established after the last accept and before the close. The kernel resets it if no other
 /// process accepts it.

@@ -12,9 +12,13 @@
 //! ([`Holders`]), and removed before a fork. Any other listener drains without a filter: it accepts
 //! what the backlog holds and closes.
 //!
-//! A Unix socket has no handshake to hold back. There the server removes the socket file first.
+//! A Unix socket has no handshake to hold back. There the server removes the socket file first. A
+//! socket with an abstract name has no file: the server shuts it down for reading, under the same
+//! conditions. The kernel then refuses clients, and those that wait can still be accepted. That
+//! cannot be undone, so a child that is forked meanwhile has a socket that lets nobody in.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -36,31 +40,46 @@ const FLAGS: u32 = 13;
 const SYN_AND_ACK: u32 = 0x12;
 const SYN: u32 = 0x02;
 
-/// The listening TCP sockets of a server.
+/// The listening sockets of a server to which clients come until something holds them back.
 #[derive(Debug, Default)]
 pub(super) struct SynFilter {
-    sockets: Vec<(Weak<OwnedFd>, Holders)>,
+    sockets: Vec<Guarded>,
     is_remote: bool,
 }
 
+#[derive(Debug)]
+struct Guarded {
+    socket: Weak<OwnedFd>,
+    holders: Holders,
+    close: fn(&OwnedFd) -> io::Result<()>,
+    open: fn(&OwnedFd),
+}
+
 impl SynFilter {
-    /// Adds a listener. A socket that is not TCP, or that is known already, is skipped.
+    /// Adds a listener. A socket with a file is skipped, and one that is known already.
     pub(super) fn add(&mut self, socket: &Arc<OwnedFd>, holders: &Holders) {
-        let addr = SockRef::from(socket).local_addr().ok().and_then(|addr| addr.as_socket());
+        let Ok(addr) = SockRef::from(socket).local_addr() else { return };
         let socket = Arc::downgrade(socket);
-        let is_known = self.sockets.iter().any(|(known, _)| known.ptr_eq(&socket));
-        if let (Some(addr), false) = (addr, is_known) {
-            self.sockets.push((socket, holders.clone()));
+        if self.sockets.iter().any(|known| known.socket.ptr_eq(&socket)) {
+            return;
+        }
+        let add = |close, open| {
+            self.sockets.push(Guarded { socket, holders: holders.clone(), close, open });
+        };
+        if let Some(addr) = addr.as_socket() {
+            add(attach_filter, detach_filter);
             self.is_remote |= !addr.ip().to_canonical().is_loopback();
+        } else if addr.as_abstract_namespace().is_some() {
+            add(shut_down, |_| ());
         }
     }
 
     /// Keeps new connections out. Takes at most `patience`.
     pub(super) fn attach(&self, patience: Duration) {
         let mut is_attached = false;
-        for (socket, holders) in &self.sockets {
+        for Guarded { socket, holders, close, open } in &self.sockets {
             let Some(socket) = socket.upgrade() else { continue };
-            match holders.change_if_alone(&socket, attach_filter, detach_filter) {
+            match holders.change_if_alone(&socket, close, *open) {
                 Ok(changed) => is_attached |= changed,
                 // The listener closes without a filter.
                 Err(error) => {
@@ -76,7 +95,7 @@ impl SynFilter {
     /// Lets connections in again if a socket is still open, because a blocked loop was left
     /// running.
     pub(super) fn detach(&self) {
-        self.sockets.iter().for_each(|(socket, _)| before_fork::undo(socket));
+        self.sockets.iter().for_each(|one| before_fork::undo(&one.socket));
     }
 }
 
@@ -96,6 +115,11 @@ pub(super) fn is_attached(socket: impl AsFd) -> bool {
     let parts = |one: &sock_filter| (one.code, one.jt, one.jf, one.k);
     length.is_ok_and(|length| length == attached.len())
         && attached.iter().map(parts).eq(DROP_BEGINNINGS.iter().map(parts))
+}
+
+/// Lets nobody in any more at a Unix socket, in all processes that have it.
+pub(super) fn shut_down(socket: &OwnedFd) -> io::Result<()> {
+    SockRef::from(socket).shutdown(Shutdown::Read)
 }
 
 fn detach_filter(socket: &OwnedFd) {
@@ -122,6 +146,9 @@ const fn statement(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 mod tests {
     use std::io::ErrorKind;
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use socket2::{Domain, SockAddr, Socket, Type};
 
     use super::*;
 
@@ -166,6 +193,28 @@ mod tests {
             filter.attach(Duration::ZERO);
             let addr = listener.local_addr().unwrap();
             TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
+        }
+    }
+
+    /// An abstract name that the kernel has chosen.
+    #[test]
+    fn who_waits_at_an_abstract_name_is_accepted_and_nobody_else_comes() {
+        for is_alone in [true, false] {
+            let holders = Holders::of_new_socket().unwrap();
+            let bound = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            bound.bind(&SockAddr::unix("").unwrap()).unwrap();
+            bound.listen(8).unwrap();
+            let listener = UnixListener::from(OwnedFd::from(bound));
+            let socket = Arc::new(OwnedFd::from(listener.try_clone().unwrap()));
+            let addr = listener.local_addr().unwrap();
+            let mut filter = SynFilter::default();
+            filter.add(&socket, &holders);
+            let _other = (!is_alone).then_some(holders);
+            let _before = UnixStream::connect_addr(&addr).unwrap();
+            filter.attach(Duration::ZERO);
+            assert_eq!(UnixStream::connect_addr(&addr).is_err(), is_alone);
+            listener.accept().unwrap();
+            filter.detach();
         }
     }
 
