@@ -209,7 +209,8 @@ impl Listeners {
             // Handshakes with other hosts may be under way, so this waits until they complete.
             thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
         }
-        // A Unix socket lets nobody in ever after, and a manager may have it from an earlier master.
+        // A Unix socket lets nobody in ever after, and a manager may have it from an earlier
+        // master.
         if !systemd::keeps_sockets() {
             own(true).for_each(let_nobody_in);
         }
