@@ -253,6 +253,11 @@ impl Crew {
         self.in_place(place).any(|member| member.state == State::Ready)
     }
 
+    /// Was this worker told to drain?
+    pub(crate) fn drains(&self, id: WorkerId) -> bool {
+        self.members.iter().any(|member| member.id == id && member.state == State::Draining)
+    }
+
     /// The state of a place that is not wanted.
     pub(crate) fn inside(&self, place: usize) -> Inside {
         if self.clearing.contains(&place) || self.is_filled(place) {

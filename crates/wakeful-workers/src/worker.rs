@@ -203,7 +203,8 @@ impl Worker {
 
     /// Tells the master that this worker accepts. The worker that it replaces then drains. This is
     /// only for programs that do not call [`serve`](Self::serve). Call it after the server has
-    /// started and SIGTERM is handled.
+    /// started and SIGTERM is handled. If the worker was told to end while it started, SIGTERM
+    /// comes once more behind this call.
     ///
     /// If a worker ends before this call, its start has failed, and the old worker stays.
     pub fn ready(&mut self) {

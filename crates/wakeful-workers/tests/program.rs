@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
@@ -46,7 +47,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 19] = [
+const TESTS: [Test; 20] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -79,6 +80,10 @@ const TESTS: [Test; 19] = [
     (
         "a_group_that_is_told_to_end_during_the_first_start_has_not_failed",
         a_group_that_is_told_to_end_during_the_first_start_has_not_failed,
+    ),
+    (
+        "a_worker_whose_program_takes_term_while_it_starts_drains_when_it_accepts",
+        a_worker_whose_program_takes_term_while_it_starts_drains_when_it_accepts,
     ),
     (
         "a_worker_that_accepts_and_dies_before_its_master_looks_has_started",
@@ -185,7 +190,7 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     for call in refused_calls(role) {
         refused::refuse(*call)?;
     }
-    if is_executed_worker() && role != "serves early" {
+    if is_executed_worker() && !["serves early", "takes TERM"].contains(&role) {
         wait_while_slow();
     }
     let group = LoopGroup::builder().loops(1);
@@ -199,7 +204,10 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             Some(_) => StartMethod::Exec,
             None => StartMethod::Fork,
         })
-        .start_timeout(if role == "serves early" { GUARD } else { Duration::from_secs(1) });
+        .start_timeout(match role {
+            "serves early" | "takes TERM" => GUARD,
+            _ => Duration::from_secs(1),
+        });
     let master = match role {
         "paused" => master.start_timeout(LIMIT).drain_timeout(LIMIT),
         _ => master,
@@ -213,6 +221,11 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     };
     if role == "late" {
         // It does not catch TERM yet.
+        wait_while_slow();
+    }
+    if role == "takes TERM" {
+        signal_hook::flag::register(libc::SIGTERM, Arc::default())?;
+        eprintln!("the program takes TERM");
         wait_while_slow();
     }
     assert_eq!((worker.number(), worker.shared_data()), (0, SHARED));
@@ -564,6 +577,18 @@ fn a_group_that_is_told_to_end_during_the_first_start_has_not_failed(method: Sta
     master.signal("TERM");
     master.signal("CONT");
     master.says("was killed by signal 15 before it accepted");
+    assert!(master.ends_within_guard().success());
+}
+
+fn a_worker_whose_program_takes_term_while_it_starts_drains_when_it_accepts(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("takes TERM", method, Some(&slow));
+    master.says("the program takes TERM");
+    master.signal("TERM");
+    master.says("SIGTERM");
+    fs::remove_file(&slow).unwrap();
     assert!(master.ends_within_guard().success());
 }
 

@@ -36,6 +36,10 @@ impl Running {
             if process.is_to_reopen {
                 process.signal(Signal::HUP);
             }
+            if self.crew.drains(process.id) {
+                // While it started, another handler of its program may have taken the first one.
+                process.signal(Signal::TERM);
+            }
             completes |= self.crew.ready(process.id);
             accepts = true;
         }

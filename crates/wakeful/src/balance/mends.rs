@@ -32,6 +32,14 @@ impl Mender for OfLoop {
             balance.mend_in_time(self.number, Some(error));
         }
     }
+
+    fn nobody_takes_one(&self) {
+        if let Some(balance) = self.balance.upgrade()
+            && let Some(turn) = balance.turn()
+        {
+            turn.others_take_over();
+        }
+    }
 }
 
 impl Balancer {

@@ -88,8 +88,9 @@ impl ListenerMembers {
     pub(super) fn pass_on(&self, from: &Membership) {
         let mut others =
             self.alive().into_iter().filter(|membership| !std::ptr::eq(&**membership, from));
-        if let Some(other) = others.find(|membership| membership.is_waiting()) {
-            other.mend_after(other.requeue());
+        match others.find(|membership| membership.is_waiting()) {
+            Some(other) => other.mend_after(other.requeue()),
+            None => from.is_taken_by_nobody(),
         }
     }
 }

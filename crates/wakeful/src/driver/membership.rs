@@ -49,6 +49,10 @@ pub(crate) struct Membership {
 pub(crate) trait Mender: fmt::Debug + Send + Sync {
     /// Called with the error of a change. The membership has to be [mended](Membership::mend).
     fn refused(&self, error: &io::Error);
+
+    /// Called when the kernel has woken the loop for a connection, and no loop of this process
+    /// takes it.
+    fn nobody_takes_one(&self);
 }
 
 /// Whether it is a loop's turn to take a listener's connections. It can be read without the
@@ -177,6 +181,12 @@ impl Membership {
         match self.mender.get() {
             Some(mender) => mender.refused(&error),
             None => panics::log!(debug, %error, "a loop cannot watch a listener"),
+        }
+    }
+
+    pub(super) fn is_taken_by_nobody(&self) {
+        if let Some(mender) = self.mender.get() {
+            mender.nobody_takes_one();
         }
     }
 

@@ -149,12 +149,21 @@ fn install(signal: c_int) -> io::Result<()> {
     done(unsafe { libc::sigaction(signal, ptr::null(), &raw mut before) })?;
     // The handler must find it, too.
     earlier.store(Box::into_raw(Box::new(before)), Ordering::Release);
-    // SAFETY: the call reads `ours`. The handler is async-signal-safe.
-    done(unsafe { libc::sigaction(signal, &raw const ours, ptr::null_mut()) }).inspect_err(|_| {
-        let unused = earlier.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: it was made above, and there is no handler that could have read it.
-        drop(unsafe { Box::from_raw(unused) });
-    })
+    let mut replaced = before;
+    // SAFETY: the call reads `ours`, and fills in `replaced`. The handler is async-signal-safe.
+    done(unsafe { libc::sigaction(signal, &raw const ours, &raw mut replaced) }).inspect_err(
+        |_| {
+            let unused = earlier.swap(ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: it was made above, and there is no handler that could have read it.
+            drop(unsafe { Box::from_raw(unused) });
+        },
+    )?;
+    if replaced.sa_sigaction != before.sa_sigaction {
+        // Other code has installed its handler between the two calls. The first value stays: a
+        // handler may be reading it.
+        earlier.store(Box::into_raw(Box::new(replaced)), Ordering::Release);
+    }
+    Ok(())
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

@@ -120,11 +120,17 @@ impl OurTurn {
         }
     }
 
+    /// Has a sibling look for a connection that the kernel woke this worker for.
+    pub(crate) fn others_take_over(&self) {
+        self.page().others_take_over();
+    }
+
     /// Does a sibling accept that is not stuck in its turn, whether it is in the kernel's list or
-    /// not?
+    /// not? Without the master nobody knows: a sibling may be dead.
     pub(crate) fn do_siblings_accept(&self) -> bool {
         let (me, now) = (self.sibling.place, self.alarm.now());
-        self.page().accepting().any(|place| place != me && !self.is_stuck(place, now))
+        let accepts = |place| place != me && !self.is_stuck(place, now);
+        !self.is_alone.load(Ordering::SeqCst) && self.page().accepting().any(accepts)
     }
 
     /// Does this worker accept, whether it is in the kernel's list or not?
