@@ -61,7 +61,11 @@
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again, and until then TTOU has no effect |
 //!
 //! TTIN, TTOU and WINCH have no effect if a terminal sends them. SIGTERM to a worker's own process
-//! drains that worker, and the master replaces it.
+//! drains that worker, and the master replaces it when it has ended.
+//!
+//! The master hears its signals even if its parent has blocked them. A worker inherits the block,
+//! and then never hears SIGTERM. So if the parent may block it, call
+//! [`unblock`](wakeful::signal::unblock) first in `main`.
 //!
 //! # Before the fork
 //! Each worker has a copy of all data that is in memory before [`Master::run`]. The copy costs

@@ -200,19 +200,18 @@ impl Listeners {
 
     /// Lets no more clients in, except at sockets that a service manager keeps.
     pub(crate) fn let_nobody_in(&self) {
-        let own = |is_unix| {
-            let all = self.all.iter().filter(|one| !one.is_kept());
-            all.filter(move |one| one.is_unix() == is_unix).map(|one| &one.socket)
-        };
-        own(false).for_each(let_nobody_in);
-        if self.groups.let_nobody_in() || own(false).any(is_reached_by_others) {
+        let own = self.all.iter().filter(|one| !one.is_kept());
+        let (unix, tcp): (Vec<_>, Vec<_>) = own.partition(|one| one.is_unix());
+        tcp.iter().for_each(|one| let_nobody_in(&one.socket));
+        let is_remote = tcp.iter().any(|one| is_reached_by_others(&one.socket));
+        if self.groups.let_nobody_in() || is_remote {
             // Handshakes with other hosts may be under way, so this waits until they complete.
             thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
         }
         // A Unix socket lets nobody in ever after, and a manager may have it from an earlier
         // master.
         if !systemd::keeps_sockets() {
-            own(true).for_each(let_nobody_in);
+            unix.iter().for_each(|one| let_nobody_in(&one.socket));
         }
     }
 

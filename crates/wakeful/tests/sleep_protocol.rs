@@ -81,7 +81,7 @@ fn one_post_is_one_ring_for_each_sleep() {
     );
 }
 
-/// As a post does: whoever waits for the loop's descriptor in its place is woken.
+/// Like a post, it wakes whoever waits for the loop's descriptor.
 #[test]
 fn a_callback_of_the_own_thread_behind_the_permission_to_park_is_one_ring() {
     let mut event_loop = EventLoop::new().unwrap();

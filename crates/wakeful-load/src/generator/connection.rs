@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     output: Vec<u8>,
     /// How much of the output the kernel has taken.
     written: usize,
-    /// At most so many bytes of the protocol's replies are unsent.
+    /// How many of the unsent bytes may be the protocol's replies: an upper bound.
     replies: usize,
     /// The whole buffer is initialised. Its first `received` bytes came from the peer.
     input: Vec<u8>,

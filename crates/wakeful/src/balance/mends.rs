@@ -3,6 +3,9 @@
 //!
 //! The reviews of the group try as well, but only a loop that is awake reviews. If all loops sleep,
 //! the loop that was refused may be the only one that a connection could wake.
+//!
+//! A membership also tells here that the kernel has woken its loop for a connection that no loop of
+//! this process takes. A sibling then looks for it.
 
 use std::io;
 use std::sync::Weak;

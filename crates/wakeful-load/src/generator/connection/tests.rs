@@ -1,4 +1,4 @@
-//! A peer that takes less than there is to send.
+//! A connection whose peer reads too slowly.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
