@@ -219,10 +219,10 @@ impl Balancer {
         self.shares.iter().any(|share| share.is_shut_out())
     }
 
-    /// A sibling may be stuck in its turn, or dead. The connection that the kernel woke it for goes
-    /// to another worker.
+    /// A sibling may be stuck in its turn, full or dead. The connection that the kernel woke it for
+    /// goes to another worker.
     pub(crate) fn pass_on_from_sibling(&self) {
-        if self.board.turn().is_some_and(|turn| !turn.is_out()) {
+        if self.board.turn().is_some_and(OurTurn::is_to_look) {
             self.requeue_one(|_| true);
         }
     }

@@ -14,6 +14,7 @@ use wakeful::accept::{
     AcceptStrategy, Connection, ConnectionServer, Counts, Placement, Serving, SharedListener,
     Sibling, Siblings,
 };
+use wakeful::group::Targets;
 
 use crate::backend::Backend;
 use crate::background::{LONG, until_asleep};
@@ -23,6 +24,7 @@ on_every_backend! {
     when_one_server_is_busy_others_take_part,
     what_comes_while_the_only_active_server_is_full_goes_to_another_one,
     what_comes_at_another_listener_of_a_server_that_is_full_goes_to_another_one,
+    what_another_loop_of_a_full_server_was_woken_for_goes_to_another_one,
     what_comes_while_the_only_active_server_is_blocked_goes_to_another_one,
     when_an_active_server_drains_another_one_takes_its_place,
     when_an_active_server_is_dead_another_one_takes_its_place,
@@ -319,6 +321,21 @@ fn what_comes_at_another_listener_of_a_server_that_is_full_goes_to_another_one<B
             (0..5).for_each(|_| asks(another, ECHO));
             drop(open);
         }
+    }
+}
+
+/// Both loops are active, and only one of them knows that the server is full.
+fn what_another_loop_of_a_full_server_was_woken_for_goes_to_another_one<B: Backend>() {
+    let group = B::group().loops(2).concentrate(Targets::new().least(2));
+    let settings = |server: ConnectionServer| server.max_connections(1);
+    let workers = Workers::start_on(&[localhost()], &group, 2, 8, settings);
+    for _ in 0..3 {
+        workers.settle();
+        let (one, open) = workers.keeps_one();
+        let full = workers.serving[one].as_ref().unwrap();
+        full.handles().iter().for_each(until_asleep);
+        (0..5).for_each(|_| workers.asks(ECHO));
+        drop(open);
     }
 }
 

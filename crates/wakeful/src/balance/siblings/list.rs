@@ -16,6 +16,12 @@
 //! nobody in comes in. (It is not enough to ring those whose turn it is, because they may be stuck
 //! and not hear the bell.)
 //!
+//! # Somebody looks for a connection that a worker was woken for and does not take
+//! That worker rings one that is in. If nobody accepts (all are full), it first notes that a
+//! connection is unclaimed, and then looks for one that is in again. A worker that comes in checks
+//! afterwards whether one is unclaimed. So either it sees the note, or its bell rings. A worker that
+//! is not in any more when it hears its bell passes the ring on.
+//!
 //! # The bell rings for a worker whose turn it is
 //! The states and the number of active workers determine whose turn it is. A worker that changes
 //! one of these first writes the change, and then rings those whose turn it is and who are out. A
@@ -58,6 +64,9 @@ pub(super) trait List {
     /// How many workers should be in the list.
     fn active_word(&self) -> &AtomicUsize;
 
+    /// Whether a connection may wait that no worker looks for.
+    fn unclaimed_word(&self) -> &AtomicUsize;
+
     fn ring(&self, place: usize);
 
     fn state(&self, place: usize) -> State {
@@ -76,6 +85,39 @@ pub(super) trait List {
         let changed = word.compare_exchange(from.0, to.0, SeqCst, SeqCst).is_ok();
         between();
         changed
+    }
+
+    /// Notes that the worker at `place` begins to accept, and is in.
+    fn begins(&self, place: usize) {
+        self.set_state(place, State::IN);
+        self.ring_if_unclaimed(place);
+    }
+
+    /// Notes that the worker at `place` is in again, if it is still out.
+    fn comes_in(&self, place: usize) {
+        if self.change_state(place, State::OUT, State::IN) {
+            self.ring_if_unclaimed(place);
+        }
+    }
+
+    /// The worker at `place` has come in, and may have to look for a connection.
+    fn ring_if_unclaimed(&self, place: usize) {
+        if self.unclaimed_word().load(SeqCst) != 0 {
+            self.ring(place);
+        }
+    }
+
+    /// Called by the worker at `place` when its bell has rung. Returns whether it must look for
+    /// connections that the kernel woke other workers for. If not, another one does.
+    fn is_to_look(&self, place: usize) -> bool {
+        if self.state(place) != State::IN {
+            self.others_take_over(Some(place));
+            return false;
+        }
+        // Before it looks: what is noted from now on may come too late for this look.
+        self.unclaimed_word().store(0, SeqCst);
+        between();
+        true
     }
 
     /// The places of the workers that accept, in order.
@@ -140,7 +182,7 @@ pub(super) trait List {
     /// Notes that the worker at `place` accepts no more: it is dead, or calls this itself.
     fn leaves(&self, place: usize, state: State) {
         self.set_state(place, state);
-        self.others_take_over();
+        self.others_take_over(None);
     }
 
     /// Notes that the worker at `place` would accept, but does not for now. The state of a worker
@@ -153,23 +195,22 @@ pub(super) trait List {
                 break;
             }
         }
-        self.others_take_over();
+        self.others_take_over(None);
     }
 
-    /// Called after a worker has left. Those whose turn it is come in. If nobody is in, all come
+    /// Called after a worker has left, or was woken for a connection that it does not take: the
+    /// one at `place`, if that is given. Those whose turn it is come in. If nobody is in, all come
     /// in, because those whose turn it is may be stuck; then all but one go out again. One worker
     /// that is in looks for connections that the kernel woke the other one for.
-    fn others_take_over(&self) {
-        match self.are_in().next() {
-            Some(inside) => {
-                self.ring_whose_turn_it_is();
-                self.ring(inside);
-            }
-            None => {
-                let out = |place: &usize| self.state(*place) == State::OUT;
-                (0..self.places()).filter(out).for_each(|place| self.ring(place));
-            }
+    fn others_take_over(&self, place: Option<usize>) {
+        if let Some(inside) = self.are_in().next() {
+            self.ring_whose_turn_it_is();
+            return self.ring(inside);
         }
+        self.unclaimed_word().store(1, SeqCst);
+        between();
+        // One may have come in before it could see that.
+        self.accepting().filter(|one| Some(*one) != place).for_each(|one| self.ring(one));
     }
 
     /// Should the worker at `place` be in?

@@ -87,7 +87,7 @@ impl OurTurn {
 
     /// Notes that this worker accepts, and is in the kernel's list.
     pub(crate) fn begins(&self) {
-        self.page().set_state(self.sibling.place, State::IN);
+        self.page().begins(self.sibling.place);
         self.hear();
     }
 
@@ -122,7 +122,13 @@ impl OurTurn {
 
     /// Has a sibling look for a connection that the kernel woke this worker for.
     pub(crate) fn others_take_over(&self) {
-        self.page().others_take_over();
+        self.page().others_take_over(None);
+    }
+
+    /// Called when the bell has rung. Returns whether this worker must look for connections that
+    /// the kernel woke siblings for. If not, a sibling does.
+    pub(crate) fn is_to_look(&self) -> bool {
+        self.page().is_to_look(self.sibling.place)
     }
 
     /// Does a sibling accept that is not stuck in its turn, whether it is in the kernel's list or
@@ -150,7 +156,7 @@ impl OurTurn {
 
     /// Notes that this worker is in the kernel's list again.
     pub(crate) fn came_in(&self) {
-        self.page().change_state(self.sibling.place, State::OUT, State::IN);
+        self.page().comes_in(self.sibling.place);
         self.may_block_at_once();
     }
 

@@ -22,6 +22,7 @@ const LINE: usize = 16;
 const ACTIVE: usize = 0;
 const LAYOUT: usize = 1;
 const CPUS: usize = 2;
+const UNCLAIMED: usize = 3;
 const DUE: usize = LINE / 2;
 
 const STATE: usize = 0;
@@ -31,7 +32,7 @@ const RECENT: usize = 3;
 
 /// Another program, or another version of this one, has another number here. Change it with the
 /// layout.
-const THIS_LAYOUT: usize = 0x7761_6b53;
+const THIS_LAYOUT: usize = 0x7761_6b54;
 
 #[derive(Debug)]
 pub(super) struct Page {
@@ -155,6 +156,10 @@ impl List for Page {
 
     fn active_word(&self) -> &AtomicUsize {
         &self.words[ACTIVE]
+    }
+
+    fn unclaimed_word(&self) -> &AtomicUsize {
+        &self.words[UNCLAIMED]
     }
 
     /// The write fails if the counter is full, and then the bell rings already.

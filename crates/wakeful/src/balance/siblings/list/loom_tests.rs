@@ -7,11 +7,15 @@ use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::*;
+use crate::ready_queue::loom_tests::check;
 
 struct Model {
     states: [AtomicUsize; 3],
     active: AtomicUsize,
+    unclaimed: AtomicUsize,
     rung: [AtomicBool; 3],
+    /// Whether a worker that was in looked for connections.
+    looked: AtomicBool,
 }
 
 impl Model {
@@ -19,6 +23,8 @@ impl Model {
         Arc::new(Self {
             states: states.map(|state| AtomicUsize::new(state.0)),
             active: AtomicUsize::new(1),
+            unclaimed: AtomicUsize::new(0),
+            looked: AtomicBool::new(false),
             rung: [false; 3].map(AtomicBool::new),
         })
     }
@@ -26,10 +32,33 @@ impl Model {
     /// Like `Balancer::follow_turn`.
     fn looks(&self, place: usize) {
         if self.is_wanted(place) {
-            self.change_state(place, State::OUT, State::IN);
+            self.comes_in(place);
         } else {
             self.may_go_out(place);
         }
+    }
+
+    /// Like the task that hears the bell.
+    fn hears(&self, place: usize) {
+        self.looks(place);
+        if self.is_to_look(place) {
+            self.looked.store(true, SeqCst);
+        }
+    }
+
+    /// Like `Balancer::look_for_room`.
+    fn has_room(&self, place: usize) {
+        self.change_state(place, State::FULL, State::OUT);
+        self.looks(place);
+    }
+
+    /// At the end the bells ring until nobody rings another one. Then somebody must have looked for
+    /// a connection that was not taken.
+    fn check_that_one_looked(&self) {
+        while let Some(place) = (0..3).find(|place| self.rung[*place].swap(false, SeqCst)) {
+            self.hears(place);
+        }
+        assert!(self.looked.load(SeqCst));
     }
 
     /// At the end each worker whose bell rang looks. Then the first worker that accepts must be in.
@@ -57,12 +86,20 @@ impl List for Model {
         &self.active
     }
 
+    fn unclaimed_word(&self) -> &AtomicUsize {
+        &self.unclaimed
+    }
+
     fn ring(&self, place: usize) {
         self.rung[place].store(true, SeqCst);
     }
 }
 
 fn together(states: [State; 3], acts: [fn(&Model); 2]) {
+    together_until(states, acts, Model::check);
+}
+
+fn together_until(states: [State; 3], acts: [fn(&Model); 2], check: fn(&Model)) {
     loom::model(move || {
         let model = Model::new(states);
         let threads = acts.map(|act| {
@@ -70,7 +107,7 @@ fn together(states: [State; 3], acts: [fn(&Model); 2]) {
             thread::spawn(move || act(&model))
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        model.check();
+        check(&model);
     });
 }
 
@@ -154,4 +191,48 @@ fn loom_one_runs_full_while_it_goes_out() {
 #[test]
 fn loom_one_runs_full_while_it_comes_in() {
     full_while_it_looks([State::FULL, State::OUT, State::FREE]);
+}
+
+/// The kernel wakes the worker at place 0, which is full, for a connection.
+#[test]
+fn loom_one_has_room_while_another_one_that_is_full_takes_no_connection() {
+    together_until(
+        [State::FULL, State::FULL, State::FREE],
+        [|model| model.others_take_over(None), |model| model.has_room(1)],
+        Model::check_that_one_looked,
+    );
+}
+
+#[test]
+fn loom_two_have_room_while_another_one_that_is_full_takes_no_connection() {
+    check(Some(3), || {
+        let model = Model::new([State::FULL; 3]);
+        let acts: [fn(&Model); 2] = [|model| model.has_room(1), |model| model.has_room(2)];
+        let threads = acts.map(|act| {
+            let model = model.clone();
+            thread::spawn(move || act(&model))
+        });
+        model.others_take_over(None);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        model.check_that_one_looked();
+    });
+}
+
+#[test]
+fn loom_one_begins_while_another_one_that_is_full_takes_no_connection() {
+    together_until(
+        [State::FULL, State::JOINED, State::FREE],
+        [|model| model.others_take_over(None), |model| model.begins(1)],
+        Model::check_that_one_looked,
+    );
+}
+
+/// The worker at place 1 has not heard its bell yet.
+#[test]
+fn loom_one_goes_out_whose_bell_rang_for_a_connection() {
+    together_until(
+        [State::FULL, State::IN, State::IN],
+        [|model| model.others_take_over(None), |model| model.looks(2)],
+        Model::check_that_one_looked,
+    );
 }

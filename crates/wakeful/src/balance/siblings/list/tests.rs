@@ -7,6 +7,7 @@ use super::*;
 pub(super) struct Model<const PLACES: usize> {
     states: [AtomicUsize; PLACES],
     active: AtomicUsize,
+    unclaimed: AtomicUsize,
     rung: [AtomicBool; PLACES],
 }
 
@@ -15,6 +16,7 @@ impl<const PLACES: usize> Model<PLACES> {
         Self {
             states: std::array::from_fn(|_| AtomicUsize::new(State::IN.0)),
             active: AtomicUsize::new(active),
+            unclaimed: AtomicUsize::new(0),
             rung: std::array::from_fn(|_| AtomicBool::new(false)),
         }
     }
@@ -22,7 +24,7 @@ impl<const PLACES: usize> Model<PLACES> {
     /// Like `Balancer::follow_turn`.
     fn looks(&self, place: usize) {
         if self.is_wanted(place) {
-            self.change_state(place, State::OUT, State::IN);
+            self.comes_in(place);
         } else {
             self.may_go_out(place);
         }
@@ -52,6 +54,10 @@ impl<const PLACES: usize> List for Model<PLACES> {
 
     fn active_word(&self) -> &AtomicUsize {
         &self.active
+    }
+
+    fn unclaimed_word(&self) -> &AtomicUsize {
+        &self.unclaimed
     }
 
     fn ring(&self, place: usize) {
