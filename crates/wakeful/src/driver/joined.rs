@@ -41,9 +41,12 @@ impl Joined {
     /// Called when no task on this loop accepts here for now. `connection`: the kernel has reported
     /// a connection, and no task took it.
     pub(super) fn leave(&self, connection: bool) {
+        let was_there = self.membership.is_wanted();
         // Leaving the kernel's list cannot fail.
         let _ = self.membership.want(false);
-        if connection && !self.is_forked() {
+        // Another loop may just have passed a connection on to this one, which has not heard of it.
+        let passes_on = connection || (was_there && !self.membership.is_backlog_empty());
+        if passes_on && !self.is_forked() {
             self.others.pass_on(&self.membership);
         }
     }

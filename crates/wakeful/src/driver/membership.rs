@@ -23,6 +23,7 @@ use super::mode::Mode;
 use crate::sys::failures;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
+use crate::sys::unsent::is_backlog_empty;
 
 /// A loop's membership in the kernel's list of one listener. See the [module](self).
 #[derive(Debug)]
@@ -193,6 +194,10 @@ impl Membership {
     /// Should the kernel give connections to this loop?
     pub(super) fn is_waiting(&self) -> bool {
         self.is_wanted() && self.turn.is_open()
+    }
+
+    pub(super) fn is_backlog_empty(&self) -> bool {
+        is_backlog_empty(self.listener.as_fd())
     }
 
     pub(super) fn is_forked(&self) -> bool {

@@ -11,7 +11,7 @@ use super::stream::Stream;
 use super::tcp::TcpListener;
 use super::unix::UnixListener;
 use crate::driver::membership::Membership;
-use crate::sys::unsent::unaccepted;
+use crate::sys::unsent::{is_backlog_empty, unaccepted};
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///
@@ -89,9 +89,7 @@ impl Listener {
     /// Is the backlog empty? `false` also if the kernel does not tell, and if the listener is
     /// broken: then `accept` returns the reason.
     pub(crate) fn is_empty(&self) -> bool {
-        let fd = self.fd();
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
-            == Ok(0)
+        is_backlog_empty(self.fd())
     }
 
     /// How many connections are in the backlog. For a Unix socket the kernel tells only whether

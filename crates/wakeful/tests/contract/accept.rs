@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use wakeful::accept::{ConnectionServer, Listener, SharedListener};
@@ -18,7 +19,8 @@ use wakeful::time::{sleep, timeout};
 use wakeful::{LoopGroup, LoopHandle, spawn};
 
 use crate::backend::Backend;
-use crate::background::LONG;
+use crate::backend::driven::{BY_HAND, skip_on_guests};
+use crate::background::{Background, LONG, until_asleep};
 
 on_every_backend! {
     every_connection_to_a_shared_listener_is_served_once,
@@ -32,6 +34,7 @@ on_every_backend! {
     the_same_socket_given_twice_is_refused,
     a_handler_s_panic_closes_its_connection_and_no_other,
     the_wake_of_an_abandoned_accept_is_passed_on,
+    what_was_passed_on_to_a_loop_that_ends_goes_to_a_third_one,
 }
 
 fn group<B: Backend>(loops: usize) -> LoopGroup {
@@ -333,22 +336,28 @@ fn a_handler_s_panic_closes_its_connection_and_no_other<B: Backend>() {
 
 /// The kernel woke one loop for the connection, and that one's `accept` was dropped before it was
 /// polled again, as by a `select`. Another loop must hear of it.
+/// Waits for the wake of a connection, and does not take it.
+async fn abandon(shared: &SharedListener) -> Listener {
+    let listener = shared.attach().unwrap();
+    let mut accept = Box::pin(listener.accept());
+    let mut woken = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut woken, true) {
+            return Poll::Ready(());
+        }
+        assert!(accept.as_mut().poll(cx).is_pending());
+        Poll::Pending
+    })
+    .await;
+    drop(accept);
+    listener
+}
+
 fn the_wake_of_an_abandoned_accept_is_passed_on<B: Backend>() {
     let (group, shared) = (group::<B>(2), localhost());
     let abandons = shared.clone();
     let abandoned = group.handles()[0].spawn(|| async move {
-        let listener = abandons.attach().unwrap();
-        let mut accept = Box::pin(listener.accept());
-        let mut woken = false;
-        poll_fn(|cx| {
-            if std::mem::replace(&mut woken, true) {
-                return Poll::Ready(());
-            }
-            assert!(accept.as_mut().poll(cx).is_pending());
-            Poll::Pending
-        })
-        .await;
-        drop(accept);
+        let _listener = abandon(&abandons).await;
         pending::<()>().await;
     });
     group.handles()[0].post_and_wait(|| ()).unwrap();
@@ -365,4 +374,34 @@ fn the_wake_of_an_abandoned_accept_is_passed_on<B: Backend>() {
         }
     });
     abandoned.unwrap().detach();
+}
+
+/// The second loop ends before it asks the kernel again. The third one sleeps, and the kernel has
+/// not woken it.
+fn what_was_passed_on_to_a_loop_that_ends_goes_to_a_third_one<B: Backend>() {
+    skip_on_guests(BY_HAND);
+    let (shared, counted) = (localhost(), Arc::new(AtomicUsize::new(0)));
+    let (mut first, mut second) = (B::event_loop(), B::event_loop());
+    let [abandons, ends, serves] = [(); 3].map(|()| shared.clone());
+    let abandoned = first.spawn(async move { drop(abandon(&abandons).await) });
+    first.turn(Some(Duration::ZERO)).unwrap();
+    second.spawn(async move { serve(ends.attach().unwrap(), Arc::default()).await }).detach();
+    second.turn(Some(Duration::ZERO)).unwrap();
+    let third = Background::start(B::builder(), move |event_loop| {
+        event_loop.spawn(async move { serve(serves.attach().unwrap(), counted).await }).detach();
+    });
+    until_asleep(third.handle());
+    let (handle, addr) = (first.handle(), shared.socket_addr().unwrap());
+    let client = thread::spawn(move || {
+        until_asleep(&handle);
+        let mut stream = std::net::TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0; 1]).expect("nobody took the connection");
+    });
+    while !abandoned.is_finished() {
+        first.turn(Some(LONG)).unwrap();
+    }
+    drop(second);
+    client.join().unwrap();
 }
