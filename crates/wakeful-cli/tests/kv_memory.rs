@@ -1,4 +1,5 @@
-//! What `wakeful serve kv` and `echo` take of memory, whatever connections send and do not read.
+//! What `wakeful serve` takes of memory, whatever connections send and do not read, and what it does
+//! if there is none.
 
 mod common;
 
@@ -218,4 +219,79 @@ fn frames_for_which_the_process_has_no_memory_close_their_connection() {
     let unfinished = flood(&addr, &frame);
     ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
     drop(unfinished);
+}
+
+/// The headers of frames alone, which say that 4 MiB will come.
+#[test]
+fn websocket_frames_for_which_the_process_has_no_memory_end_their_connection() {
+    let mut service = Service::start(&["http", "--listen", "127.0.0.1:0"]);
+    let addr = service.behind("listening on ");
+    let mut other = connect(&addr);
+    let get = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    ask(&mut other, get, "HTTP/1.1 200");
+    limit_to_more(&service, 300 * MIB);
+    let upgrade = b"GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let frame = [&[0x82, 0xff][..], &(4 * MIB as u64).to_be_bytes(), &[1, 2, 3, 4]].concat();
+    let open = flood(&addr, &[&upgrade[..], &frame].concat());
+    // Each is refused, or waits for the frame. Those that are refused are told.
+    let mut refused = 0;
+    for mut stream in open {
+        let mut head = vec![0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(head, b"HTTP/1.1 101");
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        // Close 1009.
+        refused += u32::from(rest.windows(2).any(|code| code == 1009_u16.to_be_bytes()));
+    }
+    assert!(refused > 0);
+    ask(&mut connect(&addr), get, "HTTP/1.1 200");
+}
+
+/// The same for messages of gRPC, each in a call that stays open.
+#[test]
+fn grpc_messages_for_which_the_process_has_no_memory_end_their_call() {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let head = [0, 0, payload.len() as u8, kind, flags];
+        [&head[..], &stream.to_be_bytes(), payload].concat()
+    };
+    // POST, http, and the rest without indexing.
+    let path = b"/wakeful.echo.v1.Echo/Unary";
+    let headers = [
+        &b"\x83\x86\x01\x01x\x04\x1b"[..],
+        path,
+        b"\x0f\x10\x10application/grpc\x00\x02te\x08trailers",
+    ]
+    .concat();
+    let call = |stream, end, message: &[u8]| {
+        [frame(1, 4, stream, &headers), frame(0, end, stream, message)].concat()
+    };
+    let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat();
+    let mut service = Service::start(&["rpc", "--listen", "127.0.0.1:0"]);
+    let addr = service.behind("listening on ");
+    limit_to_more(&service, 300 * MIB);
+    let unfinished: Vec<_> =
+        (0..100).flat_map(|call_number| call(2 * call_number + 1, 0, b"\0\0\x40\0\0")).collect();
+    let mut open = connect(&addr);
+    open.write_all(&[&preface[..], &unfinished].concat()).unwrap();
+    // A call that waits for its message is not answered.
+    assert!(is_answered(&open));
+    let mut other = connect(&addr);
+    other.write_all(&[&preface[..], &call(1, 1, b"\0\0\0\0\0")].concat()).unwrap();
+    assert!(is_answered(&other));
+}
+
+/// Waits for the headers of an answer. Without one the connection has ended.
+fn is_answered(mut stream: &TcpStream) -> bool {
+    let mut head = [0; 9];
+    while stream.read_exact(&mut head).is_ok() {
+        if head[3] == 1 {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream.read_exact(&mut vec![0; length as usize]).unwrap();
+    }
+    false
 }

@@ -156,6 +156,8 @@ mod length_header;
 mod limits;
 mod lingering_close;
 mod loop_state;
+#[cfg(any(feature = "grpc", feature = "ws"))]
+mod memory;
 pub mod observe;
 mod own_values;
 mod peer;

@@ -35,9 +35,9 @@
 // `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are the two services
 // that clients expect.
 
-mod first_message;
 mod health;
 mod layer;
+mod messages;
 mod reflection;
 mod request_body;
 mod response_body;

@@ -5,6 +5,8 @@
 //! only if all or nothing of its first message has come, and only when its handler waits for more
 //! or has had two frames.
 //!
+//! A message for which there is no memory ends the request, too: the codec would end the process.
+//!
 //! The body of a request that is no call passes through.
 
 use std::pin::Pin;
@@ -13,22 +15,30 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tonic::Status;
 
-use super::first_message::FirstMessage;
+use super::messages::Messages;
 use super::shutdown::Shutdown;
 use crate::error::BoxError;
+use crate::memory;
+
+#[cold]
+fn no_memory(length: usize) -> Status {
+    Status::resource_exhausted(format!("no memory is left for a message of {length} bytes"))
+}
 
 /// The most frames that the body of a small unary call has.
 pub(super) const FRAMES_OF_A_UNARY: u8 = 2;
 
 pin_project! {
-    /// The request body under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or UNAVAILABLE
-    /// if the server drains and the client continues to send.
+    /// The request body under [`GrpcLayer`](super::GrpcLayer): the client's bytes; or UNAVAILABLE
+    /// if the server drains and the client continues to send; or RESOURCE_EXHAUSTED if the process
+    /// has no memory for a message.
     #[derive(Debug)]
     pub struct CallRequestBody<B> {
         #[pin]
         inner: B,
-        first: FirstMessage,
+        messages: Messages,
         frames: u8,
         shutdown: Shutdown,
         is_cut: bool,
@@ -37,7 +47,8 @@ pin_project! {
 
 impl<B> CallRequestBody<B> {
     pub(super) fn new(inner: B, shutdown: Shutdown) -> Self {
-        Self { inner, first: FirstMessage::default(), frames: 0, shutdown, is_cut: false }
+        let messages = Messages::default();
+        Self { inner, messages, frames: 0, shutdown, is_cut: false }
     }
 }
 
@@ -57,7 +68,7 @@ where
         if *this.is_cut {
             return Poll::Ready(None);
         }
-        let may_be_cut = this.first.may_be_cut();
+        let may_be_cut = this.messages.may_be_cut();
         // A request that always has another frame must end, too.
         let mut cut = if may_be_cut && *this.frames >= FRAMES_OF_A_UNARY {
             this.shutdown.poll(cx)
@@ -67,8 +78,13 @@ where
         if cut.is_pending() {
             if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
                 if let Some(data) = frame.iter().flatten().find_map(Frame::data_ref) {
-                    this.first.saw(data);
                     *this.frames = this.frames.saturating_add(1);
+                    // The codec reserves the whole message, and what it decodes may be a copy.
+                    let length = this.messages.saw(data) as usize;
+                    if !memory::is_there_for(length.saturating_mul(2)) {
+                        *this.is_cut = true;
+                        return Poll::Ready(Some(Err(no_memory(length).into())));
+                    }
                 }
                 return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
             }

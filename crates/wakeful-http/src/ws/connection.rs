@@ -31,7 +31,7 @@ use wakeful::task::consume_budget;
 use wakeful::time::Deadline;
 
 use super::flushers::Flushers;
-use super::lengths::{Followed, NotMinimal};
+use super::lengths::{Followed, Refused};
 use super::{CloseCode, CloseFrame, Error, Message};
 use crate::drain::{DrainBegins, drain_begins};
 use crate::foreign_code::SafeWaker;
@@ -353,10 +353,10 @@ fn close_code(error: &Error) -> Option<CloseCode> {
         Error::Utf8(_) => Some(CloseCode::Invalid),
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
         Error::Protocol(_) => Some(CloseCode::Protocol),
-        Error::Io(error) => {
-            let source = error.get_ref()?;
-            source.is::<NotMinimal>().then_some(CloseCode::Protocol)
-        }
+        Error::Io(error) => Some(match error.get_ref()?.downcast_ref()? {
+            Refused::NotMinimal => CloseCode::Protocol,
+            Refused::NoMemory => CloseCode::Size,
+        }),
         _ => None,
     }
 }

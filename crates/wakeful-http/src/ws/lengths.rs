@@ -1,6 +1,7 @@
 //! Refuses frames whose length takes more bytes than necessary (RFC 6455, 5.2), which tungstenite
 //! does not do. A frame that two programs read differently may be used for an attack on one of
-//! them.
+//! them. Frames for which the process has no memory are refused, too: tungstenite would end the
+//! process.
 //!
 //! [`Lengths`] follows the headers of a client's frames, a few bytes of each, and skips the
 //! payloads.
@@ -11,13 +12,25 @@ use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
+use crate::memory;
 use crate::read_ration::ReadRation;
 use crate::upgrade::Upgraded;
 
-/// The error that a length was not written in the fewest bytes.
-#[derive(Debug, thiserror::Error)]
-#[error("the length of a frame is not written in the fewest bytes")]
-pub(super) struct NotMinimal;
+/// The largest message, and frame, that a setting allows.
+pub(super) const GREATEST_SIZE: usize = 1 << 30;
+
+/// Why a frame is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("the length of a frame is not written in the fewest bytes")]
+    NotMinimal,
+    #[error("no memory is left for a frame of this length")]
+    NoMemory,
+}
+
+/// Bits of a frame's first byte.
+const IS_LAST: u8 = 0x80;
+const IS_CONTROL: u8 = 0x08;
 
 /// The position in a frame of the client.
 #[derive(Debug, Default)]
@@ -27,12 +40,14 @@ struct Lengths {
     held: usize,
     /// How many bytes of the payload are still to come.
     left: u64,
+    /// How many bytes the frames of the message so far have, if it is not over.
+    message: u64,
 }
 
 impl Lengths {
     /// # Errors
-    /// A length is not minimal. This many of the bytes come before its frame.
-    fn follow(&mut self, all: &[u8]) -> Result<(), usize> {
+    /// A frame is refused. This many of the bytes come before it.
+    fn follow(&mut self, all: &[u8]) -> Result<(), (usize, Refused)> {
         let (mut bytes, mut before) = (all, 0);
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -47,14 +62,14 @@ impl Lengths {
             self.header[self.held] = bytes[0];
             self.held += 1;
             bytes = &bytes[1..];
-            self.take_header().map_err(|NotMinimal| before)?;
+            self.take_header().map_err(|refused| (before, refused))?;
         }
         Ok(())
     }
 
     /// Handles the header if it is complete.
-    fn take_header(&mut self) -> Result<(), NotMinimal> {
-        let [_, second, ..] = self.header;
+    fn take_header(&mut self) -> Result<(), Refused> {
+        let [first, second, ..] = self.header;
         let longer = match second & 0x7f {
             _ if self.held < 2 => return Ok(()),
             126 => 2,
@@ -69,11 +84,32 @@ impl Lengths {
         let length = written.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
         self.left = match longer {
             0 => u64::from(second & 0x7f),
-            2 if length < 126 => return Err(NotMinimal),
-            8 if length <= u64::from(u16::MAX) => return Err(NotMinimal),
+            2 if length < 126 => return Err(Refused::NotMinimal),
+            8 if length <= u64::from(u16::MAX) => return Err(Refused::NotMinimal),
             _ => length,
         };
         self.held = 0;
+        self.take_part(first)
+    }
+
+    /// Handles the rest of a frame's header: the frame is a message, a part of one, or a control
+    /// frame, which may come between parts.
+    fn take_part(&mut self, first: u8) -> Result<(), Refused> {
+        if first & IS_CONTROL != 0 {
+            return Ok(());
+        }
+        let is_first = self.message == 0;
+        self.message = self.message.saturating_add(self.left);
+        // The parts are joined in a buffer that doubles when it is full.
+        let needs = if is_first { self.left } else { self.message.saturating_mul(2) };
+        if first & IS_LAST != 0 {
+            self.message = 0;
+        }
+        // A frame beyond that is too large for any message, and is refused without memory for it.
+        let needs = usize::try_from(needs).unwrap_or(usize::MAX);
+        if needs <= 2 * GREATEST_SIZE && !memory::is_there_for(needs) {
+            return Err(Refused::NoMemory);
+        }
         Ok(())
     }
 }
@@ -85,13 +121,13 @@ pub(super) struct Followed {
     lengths: Lengths,
     ration: ReadRation,
     /// The next frame is refused. What came before it was read.
-    is_refused: bool,
+    refused: Option<Refused>,
 }
 
 impl Followed {
     pub(super) fn new(inner: Upgraded) -> Self {
         let (lengths, ration) = (Lengths::default(), ReadRation::default());
-        Self { inner, lengths, ration, is_refused: false }
+        Self { inner, lengths, ration, refused: None }
     }
 }
 
@@ -101,18 +137,24 @@ impl AsyncRead for Followed {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let Self { inner, lengths, ration, is_refused } = &mut *self;
-        if !*is_refused {
-            let room = buf.len();
-            let read = ready!(ration.give(room, cx, |cx| Pin::new(inner).poll_read(cx, buf)))?;
-            let Err(before) = lengths.follow(&buf[..read]) else { return Poll::Ready(Ok(read)) };
-            *is_refused = true;
-            // The messages before the frame are whole.
-            if before > 0 {
-                return Poll::Ready(Ok(before));
+        let Self { inner, lengths, ration, refused } = &mut *self;
+        let refused = match *refused {
+            Some(refused) => refused,
+            None => {
+                let room = buf.len();
+                let read = ready!(ration.give(room, cx, |cx| Pin::new(inner).poll_read(cx, buf)))?;
+                let Err((before, now)) = lengths.follow(&buf[..read]) else {
+                    return Poll::Ready(Ok(read));
+                };
+                *refused = Some(now);
+                // The messages before the frame are whole.
+                if before > 0 {
+                    return Poll::Ready(Ok(before));
+                }
+                now
             }
-        }
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, NotMinimal)))
+        };
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, refused)))
     }
 }
 

@@ -13,13 +13,10 @@ use axum_core::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-use super::lengths::Followed;
+use super::lengths::{Followed, GREATEST_SIZE};
 use super::{WebSocket, WebSocketRejection};
 use crate::foreign_code::{self, Contained};
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
-
-/// The largest message, and frame, that a setting allows.
-const GREATEST_SIZE: usize = 1 << 30;
 
 /// The largest read that a setting allows. tungstenite fills a buffer of this size with zeros
 /// before each read.
