@@ -105,6 +105,14 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     });
     assert_eq!(drained.unwrap(), Some((here, here)));
 
+    // Nor does a dropped child.
+    wakeful::block_on(async {
+        let child = drop_a_child();
+        assert_eq!(threads_called("blocking-"), 0);
+        kill(child);
+        until_reaped(child).await;
+    });
+
     // With room again, a loop's start has a thread started, before any work. Not at once after an
     // attempt that failed.
     allow_threads(None);
@@ -150,6 +158,7 @@ fn work_gets_a_thread_when_there_is_room() {
 
     work_gets_a_thread_by_the_loop_that_waits_for_it();
     a_dropped_child_occupies_no_thread_and_is_reaped();
+    a_dropped_child_is_reaped_while_the_only_thread_is_busy();
 
     // The only thread waits for what it has given itself.
     allow_threads(Some(0));
@@ -195,21 +204,59 @@ fn work_gets_a_thread_by_the_loop_that_waits_for_it() {
 
 /// No thread can be started that waits for its end.
 fn a_dropped_child_occupies_no_thread_and_is_reaped() {
-    allow_threads(None);
     wakeful::block_on(async {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let pid = child.id().unwrap();
-        allow_threads(Some(0));
-        drop(child);
-        assert_eq!(threads_called("wakeful-reaper"), 0);
+        let pid = drop_a_child();
         assert_eq!(threads_called("blocking-"), 1);
         let answer = timeout(Duration::from_secs(20), spawn_blocking(|| 42)).await;
-        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        kill(pid);
         assert_eq!(answer.expect("the only thread waits for the child").unwrap(), 42);
-        let (start, entry) = (Instant::now(), format!("/proc/{pid}"));
-        while Path::new(&entry).exists() {
-            assert!(start.elapsed() < Duration::from_secs(60), "it stays a zombie");
-            sleep(Duration::from_millis(10)).await;
-        }
+        until_reaped(pid).await;
     });
+}
+
+/// No thread can be started, and none becomes free.
+fn a_dropped_child_is_reaped_while_the_only_thread_is_busy() {
+    let ((began, begun), (hold, held)) = (mpsc::channel(), mpsc::channel::<()>());
+    let busy = spawn_blocking(move || {
+        began.send(()).unwrap();
+        held.recv().is_err()
+    });
+    begun.recv().unwrap();
+    wakeful::block_on(async {
+        let child = drop_a_child();
+        kill(child);
+        until_reaped(child).await;
+    });
+    a_child_that_was_dropped_by_a_loop_that_has_ended_is_reaped();
+    drop(hold);
+    assert!(block_on(busy).unwrap());
+}
+
+fn a_child_that_was_dropped_by_a_loop_that_has_ended_is_reaped() {
+    let child = wakeful::block_on(async { drop_a_child() });
+    kill(child);
+    wakeful::block_on(until_reaped(child));
+}
+
+/// Drops a child for which no thread can be started, and returns its number.
+fn drop_a_child() -> u32 {
+    allow_threads(None);
+    let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = child.id().unwrap();
+    allow_threads(Some(0));
+    drop(child);
+    assert_eq!(threads_called("wakeful-reaper"), 0);
+    pid
+}
+
+fn kill(child: u32) {
+    kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL).unwrap();
+}
+
+async fn until_reaped(child: u32) {
+    let (start, entry) = (Instant::now(), format!("/proc/{child}"));
+    while Path::new(&entry).exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it stays a zombie");
+        sleep(Duration::from_millis(10)).await;
+    }
 }
