@@ -7,13 +7,17 @@
 
 #![allow(unsafe_code)] // `setuid`, and a signal.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use futures_lite::AsyncWriteExt;
 use futures_lite::future::{block_on, poll_once};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, kill_process, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, getuid, kill_process,
+    setrlimit, waitid,
+};
 use wakeful::fs::File;
 use wakeful::process::Command;
 use wakeful::task::spawn_blocking;
@@ -228,6 +232,7 @@ fn a_dropped_child_is_reaped_while_the_only_thread_is_busy() {
         until_reaped(child).await;
     });
     a_child_that_was_dropped_by_a_loop_that_has_ended_is_reaped();
+    a_dropped_child_that_has_ended_does_not_keep_another_one_from_starting();
     drop(hold);
     assert!(block_on(busy).unwrap());
 }
@@ -236,6 +241,21 @@ fn a_child_that_was_dropped_by_a_loop_that_has_ended_is_reaped() {
     let child = wakeful::block_on(async { drop_a_child() });
     kill(child);
     wakeful::block_on(until_reaped(child));
+}
+
+fn a_dropped_child_that_has_ended_does_not_keep_another_one_from_starting() {
+    let dropped = wakeful::block_on(async { drop_a_child() });
+    kill(dropped);
+    let id = WaitId::Pid(Pid::from_raw(dropped.cast_signed()).unwrap());
+    waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    wakeful::block_on(async {
+        allow_threads(Some(threads_called("") as u64 + 1));
+        // The zombie has the only place. There is no turn meanwhile, in which the loop would look.
+        let refused = std::process::Command::new("true").spawn().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        let mut child = Command::new("true").spawn().expect("the zombie is reaped");
+        assert!(child.wait().await.unwrap().success());
+    });
 }
 
 /// Drops a child for which no thread can be started, and returns its number.

@@ -16,7 +16,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
-use crate::task::on_errand;
+use crate::task::{on_errand, run_errands};
 
 #[derive(Debug)]
 pub(super) enum Orphan {
@@ -48,4 +48,11 @@ pub(super) fn adopt(orphan: Orphan) {
     }
     // An error means that no memory is left.
     let _ = on_errand(move || orphan.reap(WaitIdOptions::NOHANG));
+}
+
+/// Reaps those children that have ended and for which there is no thread. Returns whether there
+/// were any.
+pub(super) fn reap_ended() -> bool {
+    // There are no other errands.
+    run_errands()
 }

@@ -34,7 +34,7 @@ use crate::sys::thread::{SignalMask, start_thread};
 pub(crate) use self::aborts_on_drop::AbortsOnDrop;
 #[cfg(feature = "test-util")]
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
-pub(crate) use self::on_errand::{look_after_errands, on_errand};
+pub(crate) use self::on_errand::{look_after_errands, on_errand, run_errands};
 pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
 pub(crate) use self::try_again::{Attempts, try_again_by};
 

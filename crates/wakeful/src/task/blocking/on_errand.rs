@@ -43,3 +43,8 @@ fn has_a_loop(pool: &'static Pool) -> bool {
     // It waits for no job.
     try_again::after_each(PAUSE, pool, 0)
 }
+
+/// Runs all errands now, on any thread. Returns whether any has done its work.
+pub(crate) fn run_errands() -> bool {
+    pool::current().is_ok_and(|pool| pool.errands.run())
+}
