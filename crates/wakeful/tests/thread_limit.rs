@@ -7,13 +7,17 @@
 
 #![allow(unsafe_code)] // `setuid`, and a signal.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use futures_lite::AsyncWriteExt;
 use futures_lite::future::{block_on, poll_once};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, kill_process, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, getuid, kill_process,
+    setrlimit, waitid,
+};
 use wakeful::fs::File;
 use wakeful::process::Command;
 use wakeful::task::spawn_blocking;
@@ -105,6 +109,14 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     });
     assert_eq!(drained.unwrap(), Some((here, here)));
 
+    // Nor does a dropped child.
+    wakeful::block_on(async {
+        let child = drop_a_child();
+        assert_eq!(threads_called("blocking-"), 0);
+        kill(child);
+        until_reaped(child).await;
+    });
+
     // With room again, a loop's start has a thread started, before any work. Not at once after an
     // attempt that failed.
     allow_threads(None);
@@ -150,6 +162,7 @@ fn work_gets_a_thread_when_there_is_room() {
 
     work_gets_a_thread_by_the_loop_that_waits_for_it();
     a_dropped_child_occupies_no_thread_and_is_reaped();
+    a_dropped_child_is_reaped_while_the_only_thread_is_busy();
 
     // The only thread waits for what it has given itself.
     allow_threads(Some(0));
@@ -195,21 +208,75 @@ fn work_gets_a_thread_by_the_loop_that_waits_for_it() {
 
 /// No thread can be started that waits for its end.
 fn a_dropped_child_occupies_no_thread_and_is_reaped() {
-    allow_threads(None);
     wakeful::block_on(async {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let pid = child.id().unwrap();
-        allow_threads(Some(0));
-        drop(child);
-        assert_eq!(threads_called("wakeful-reaper"), 0);
+        let pid = drop_a_child();
         assert_eq!(threads_called("blocking-"), 1);
         let answer = timeout(Duration::from_secs(20), spawn_blocking(|| 42)).await;
-        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        kill(pid);
         assert_eq!(answer.expect("the only thread waits for the child").unwrap(), 42);
-        let (start, entry) = (Instant::now(), format!("/proc/{pid}"));
-        while Path::new(&entry).exists() {
-            assert!(start.elapsed() < Duration::from_secs(60), "it stays a zombie");
-            sleep(Duration::from_millis(10)).await;
-        }
+        until_reaped(pid).await;
     });
+}
+
+/// No thread can be started, and none becomes free.
+fn a_dropped_child_is_reaped_while_the_only_thread_is_busy() {
+    let ((began, begun), (hold, held)) = (mpsc::channel(), mpsc::channel::<()>());
+    let busy = spawn_blocking(move || {
+        began.send(()).unwrap();
+        held.recv().is_err()
+    });
+    begun.recv().unwrap();
+    wakeful::block_on(async {
+        let child = drop_a_child();
+        kill(child);
+        until_reaped(child).await;
+    });
+    a_child_that_was_dropped_by_a_loop_that_has_ended_is_reaped();
+    a_dropped_child_that_has_ended_does_not_keep_another_one_from_starting();
+    drop(hold);
+    assert!(block_on(busy).unwrap());
+}
+
+fn a_child_that_was_dropped_by_a_loop_that_has_ended_is_reaped() {
+    let child = wakeful::block_on(async { drop_a_child() });
+    kill(child);
+    wakeful::block_on(until_reaped(child));
+}
+
+fn a_dropped_child_that_has_ended_does_not_keep_another_one_from_starting() {
+    let dropped = wakeful::block_on(async { drop_a_child() });
+    kill(dropped);
+    let id = WaitId::Pid(Pid::from_raw(dropped.cast_signed()).unwrap());
+    waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    wakeful::block_on(async {
+        allow_threads(Some(threads_called("") as u64 + 1));
+        // The zombie has the only place. There is no turn meanwhile, in which the loop would look.
+        let refused = std::process::Command::new("true").spawn().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        let mut child = Command::new("true").spawn().expect("the zombie is reaped");
+        assert!(child.wait().await.unwrap().success());
+    });
+}
+
+/// Drops a child for which no thread can be started, and returns its number.
+fn drop_a_child() -> u32 {
+    allow_threads(None);
+    let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = child.id().unwrap();
+    allow_threads(Some(0));
+    drop(child);
+    assert_eq!(threads_called("wakeful-reaper"), 0);
+    pid
+}
+
+fn kill(child: u32) {
+    kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL).unwrap();
+}
+
+async fn until_reaped(child: u32) {
+    let (start, entry) = (Instant::now(), format!("/proc/{child}"));
+    while Path::new(&entry).exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it stays a zombie");
+        sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -18,7 +18,7 @@ use super::root::Root;
 use super::sleep_observer::SleepObserver;
 use crate::driver::epoll::Timer;
 use crate::priority::Priority;
-use crate::task::{JoinHandle, coop, keep_a_thread};
+use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 
 /// An event loop: the tasks, timers, sockets and callbacks of one thread.
 ///
@@ -245,6 +245,7 @@ impl EventLoop {
         let _entered = current::enter(&self.inner);
         #[cfg(feature = "tokio")]
         let _beside = self.inner.settings.tokio.enter_beside();
+        look_after_errands(self.inner.handle.process());
         self.inner.stopwatch.skip();
         let _foreign = ForeignTurn::enter(&self.inner);
         self.inner.turn(max_wait)
@@ -375,7 +376,9 @@ impl EventLoop {
         self.inner.handle.process().check()?;
         keep_a_thread(self.inner.handle.process());
         self.inner.enter_turn();
-        Ok(Running { inner: &self.inner, _entered: current::enter(&self.inner) })
+        let running = Running { inner: &self.inner, _entered: current::enter(&self.inner) };
+        look_after_errands(self.inner.handle.process());
+        Ok(running)
     }
 }
 

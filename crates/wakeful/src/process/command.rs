@@ -1,10 +1,11 @@
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command as StdCommand, ExitStatus, Output, Stdio};
 
 use super::child::Child;
+use super::orphan;
 use super::running::Running;
 use super::{ChildStdin, ChildStdout};
 use crate::sys::fork_check::Process;
@@ -173,6 +174,9 @@ impl Command {
     /// process has mapped. The call starts the child on this thread, because a child may ask to die
     /// with the thread that started it (`PR_SET_PDEATHSIG`).
     ///
+    /// At the limit of processes, it reaps dropped children that have ended. If there were any, it
+    /// tries once more. Functions of `pre_exec` may then run again, in the other child.
+    ///
     /// # Errors
     /// Errors of the standard library (no such program, no permission, a limit of processes); no
     /// loop runs on this thread; the loop cannot watch the pipes. After an error no child is left
@@ -181,7 +185,14 @@ impl Command {
         // Errors here must come before the child is started.
         crate::readiness::driver()?;
         let parent = Process::current()?;
-        let started = self.command.spawn()?;
+        let started = match self.command.spawn() {
+            // Zombies count in the limit of processes. Those that nobody else can reap must not
+            // keep all other children from starting.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && orphan::reap_ended() => {
+                self.command.spawn()?
+            }
+            started => started?,
+        };
         let mut child = Child::new(Running::new(started.id(), parent));
         // After an error nobody could reach the child, so it is killed.
         child.set_kill_on_drop(true);

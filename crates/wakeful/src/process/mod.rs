@@ -32,9 +32,9 @@
 //! # Zombies
 //! A child that has ended stays a zombie until [`Child::wait`] or [`Child::try_wait`] reads its
 //! status. If a [`Child`] is dropped before that, a separate thread waits for the end of the child,
-//! so it does not stay a zombie. (At the limit of threads, an idle thread of the blocking pool
-//! looks at the child each second.) The same is true of the children of a loop that ends: they
-//! continue, unless [`kill_on_drop`](Command::kill_on_drop) is set.
+//! so it does not stay a zombie. (At the limit of threads, an idle thread of the blocking pool or
+//! the loop looks at the child each second.) The same is true of the children of a loop that ends:
+//! they continue, unless [`kill_on_drop`](Command::kill_on_drop) is set.
 //!
 //! If SIGCHLD is ignored (`SIG_IGN` or `SA_NOCLDWAIT`), or other code of the process waits for any
 //! child (`waitpid(-1)`), the status is lost. A wait then returns an error that says so, as soon as

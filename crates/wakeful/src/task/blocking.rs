@@ -1,14 +1,17 @@
 //! Work that blocks: it runs on separate threads, never on a loop.
 //!
 //! [`pool`] has the threads and their queue, [`job`] one piece of work. [`try_again`] is for work
-//! that waits because no thread could be started. This crate has its own pool
-//! for a reason: the pool of the crate `blocking` retries for ever when it cannot start a thread
-//! (its issue 79), and other pools panic then, or belong to a runtime.
+//! that waits because no thread could be started, [`errands`] for calls that are then repeated
+//! without a thread of their own. This crate has its own pool for a reason: the pool of the crate
+//! `blocking` retries for ever when it cannot start a thread (its issue 79), and other pools panic
+//! then, or belong to a runtime.
 
 mod aborts_on_drop;
+mod errands;
 #[cfg(feature = "test-util")]
 mod in_flight;
 mod job;
+mod on_errand;
 #[allow(unsafe_code)]
 mod pool;
 mod try_again;
@@ -31,7 +34,8 @@ use crate::sys::thread::{SignalMask, start_thread};
 pub(crate) use self::aborts_on_drop::AbortsOnDrop;
 #[cfg(feature = "test-util")]
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
-pub(crate) use self::pool::{end_main_of_child, keep_a_thread, on_errand};
+pub(crate) use self::on_errand::{look_after_errands, on_errand, run_errands};
+pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
 pub(crate) use self::try_again::{Attempts, try_again_by};
 
 /// Runs `f` on a thread that may block: for file and DNS work, a database client, or long

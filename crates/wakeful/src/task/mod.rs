@@ -93,8 +93,8 @@ pub use self::unconstrained::{Unconstrained, unconstrained};
 pub use self::yield_now::{YieldNow, yield_now};
 
 pub(crate) use self::blocking::{
-    AbortsOnDrop, Attempts, end_main_of_child, keep_a_thread, on_errand, on_own_thread,
-    try_again_by,
+    AbortsOnDrop, Attempts, end_main_of_child, keep_a_thread, look_after_errands, on_errand,
+    on_own_thread, run_errands, try_again_by,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use self::blocking::{InFlight, InFlightHere};

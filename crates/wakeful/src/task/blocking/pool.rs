@@ -9,7 +9,8 @@
 //! A forked child has none of its parent's threads, and the parent's lock may be locked in it for
 //! ever. So the child gets a pool of its own ([`current`]), and never touches the other one.
 //!
-//! No user code runs under the lock. Starting a thread does, and so do [errands](on_errand).
+//! No user code runs under the lock. Starting a thread does. [Errands](super::errands) run without
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::errands::Errands;
 use super::job::Run;
 use super::try_again;
 use crate::sys::fork_check::Process;
@@ -34,8 +36,8 @@ const KEEP_ALIVE: Duration = Duration::from_millis(500);
 const JOBS_FOR_AN_IDLE_THREAD: usize = 5;
 
 /// After a thread could not be started, this much time passes until the next attempt, and until the
-/// next line in the log.
-const PAUSE: Duration = Duration::from_secs(1);
+/// next line in the log. Errands are repeated as often.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const DEFAULT_MAX_THREADS: usize = 500;
 
@@ -51,6 +53,7 @@ pub(super) struct Pool {
     has_thread: AtomicBool,
     /// Whether the last attempt to start a thread failed.
     is_short: AtomicBool,
+    pub(super) errands: Errands,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -69,26 +72,12 @@ struct State {
     /// Whether no thread should wait for work any more, because the process ends with its last
     /// thread.
     keeps_no_thread: bool,
-    errands: Vec<Errand>,
-    /// When the errands were run last.
-    errands_at: Option<Instant>,
 }
-
-/// See [`on_errand`].
-type Errand = Box<dyn FnMut() -> bool + Send>;
 
 impl State {
     /// A thread could not be started just now, so another attempt would fail as well.
     fn is_paused(&self) -> bool {
         self.failed_at.is_some_and(|at| at.elapsed() < PAUSE)
-    }
-
-    /// Runs the errands, unless they have run less than a pause ago.
-    fn run_errands(&mut self) {
-        if !self.errands.is_empty() && self.errands_at.is_none_or(|at| at.elapsed() >= PAUSE) {
-            self.errands.retain_mut(|errand| !errand());
-            self.errands_at = Some(Instant::now());
-        }
     }
 
     /// Is this job queued, and may no thread be free for it? Each idle thread takes at least one.
@@ -107,7 +96,7 @@ pub(super) fn current() -> io::Result<&'static Pool> {
 
 /// The pool of the process that built a loop. Unlike [`current`] this also recognises a child of a
 /// bare `clone(2)`.
-fn of(process: &Process) -> io::Result<&'static Pool> {
+pub(super) fn of(process: &Process) -> io::Result<&'static Pool> {
     find(|pool| pool.is_same(process), || Ok(*process))
 }
 
@@ -173,16 +162,6 @@ pub(crate) fn keep_a_thread(process: &Process) {
     }
 }
 
-/// Has a thread without other work call `errand` each second, until it returns `true`. It must not
-/// block or panic, because the lock is held.
-pub(crate) fn on_errand(errand: impl FnMut() -> bool + Send + 'static) -> io::Result<()> {
-    let pool = current()?;
-    pool.state().errands.push(Box::new(errand));
-    // Also the thread that waits without a limit must see it.
-    pool.work.notify_all();
-    Ok(())
-}
-
 fn start(pool: &'static Pool) -> io::Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -204,6 +183,7 @@ impl Pool {
             start,
             has_thread: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
+            errands: Errands::default(),
             state: Mutex::default(),
             work: Condvar::new(),
         }
@@ -247,7 +227,16 @@ impl Pool {
             return false;
         }
         let waits = self.state().may_wait_long(number);
-        waits && try_again::after_each(PAUSE, self, number)
+        waits && try_again::after_each(PAUSE, self, number + 1)
+    }
+
+    /// See [`on_errand`](super::on_errand()).
+    pub(super) fn add_errand(&self, errand: impl FnMut() -> bool + Send + 'static) {
+        self.errands.add(errand);
+        // Also a thread that waits without a limit must see it. Without the lock, such a thread
+        // could have found no errand, and not wait yet.
+        drop(self.state());
+        self.work.notify_all();
     }
 
     /// Takes a job off the queue, if no thread has begun it.
@@ -338,8 +327,14 @@ impl Pool {
                 state.threads -= 1;
                 return;
             }
-            state.run_errands();
-            if state.idle == 1 && state.errands.is_empty() {
+            if self.errands.are_due() {
+                drop(state);
+                self.errands.run();
+                state = self.state();
+                // Meanwhile a job may have come.
+                continue;
+            }
+            if state.idle == 1 && !self.errands.are_left() {
                 // Other threads, when they become idle, see this one waiting, and end.
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -358,20 +353,22 @@ impl Pool {
 }
 
 impl try_again::Queue for Pool {
-    fn attempt(&'static self, last: u64) -> bool {
+    fn attempt(&'static self, end: u64) -> bool {
         if self.is_forked() {
             return false;
         }
         let mut state = self.state();
-        if state.queue.range(..=last).next().is_none() {
-            return false;
-        }
-        let failure = self.grow(&mut state);
+        let jobs_wait = state.queue.range(..end).next().is_some();
+        let failure = if jobs_wait { self.grow(&mut state) } else { None };
+        let has_idle_thread = state.idle > 0;
         drop(state);
         if let Some(failure) = failure {
             failure.tell();
         }
-        true
+        if !has_idle_thread {
+            self.errands.run_if_due();
+        }
+        jobs_wait || self.errands.are_left()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Another attempt to start a thread, while work waits because the last attempt failed.
+//! Another attempt to start a thread, while work waits because the last attempt failed, and to run
+//! the errands that are left.
 //!
 //! The threads cannot make it, because all of them are busy, maybe for ever. So each loop whose
 //! thread has given such work, or awaits it, makes it by a timer: one for all its work. Another
@@ -29,8 +30,9 @@ pub(crate) fn try_again_by(wake_after: WakeAfter, of_loop: OfLoop) {
 
 /// What waits for a thread.
 pub(super) trait Queue: Send + Sync {
-    /// Tries to start a thread. Returns whether jobs up to `last` still wait.
-    fn attempt(&'static self, last: u64) -> bool;
+    /// Tries to start a thread if jobs before number `end` wait, and runs errands if no thread
+    /// does. Returns whether such jobs still wait, or any errand is left.
+    fn attempt(&'static self, end: u64) -> bool;
 }
 
 /// A loop's attempts. They end with the loop, or when nothing waits for them.
@@ -40,22 +42,22 @@ pub(crate) struct Attempts(RefCell<Weak<Again>>);
 struct Again {
     pause: Duration,
     queue: &'static dyn Queue,
-    /// The last job for which it is.
-    last: AtomicU64,
+    /// It is for jobs before this number.
+    end: AtomicU64,
 }
 
-/// Has the loop of this thread make an attempt after each `pause`, as long as jobs up to this one
-/// wait. Returns `false` if there is no loop.
+/// Has the loop of this thread make an attempt after each `pause`, as long as jobs before number
+/// `end` wait, or errands are left. Returns `false` if there is no loop.
 #[cold]
-pub(super) fn after_each(pause: Duration, queue: &'static dyn Queue, number: u64) -> bool {
+pub(super) fn after_each(pause: Duration, queue: &'static dyn Queue, end: u64) -> bool {
     let Some((_, of_loop)) = HERE.try_with(Cell::get).ok().flatten() else { return false };
     let mut there = None;
     of_loop(&mut |attempts| there = attempts.0.borrow().upgrade());
     if let Some(there) = there.filter(|there| ptr::addr_eq(there.queue, queue)) {
-        there.last.fetch_max(number, Ordering::Relaxed);
+        there.end.fetch_max(end, Ordering::Relaxed);
         return true;
     }
-    let again = Arc::new(Again { pause, queue, last: AtomicU64::new(number) });
+    let again = Arc::new(Again { pause, queue, end: AtomicU64::new(end) });
     let is_set = set(again.clone());
     of_loop(&mut |attempts| *attempts.0.borrow_mut() = Arc::downgrade(&again));
     is_set
@@ -68,7 +70,7 @@ fn set(again: Arc<Again>) -> bool {
 
 impl Wake for Again {
     fn wake(self: Arc<Self>) {
-        if self.queue.attempt(self.last.load(Ordering::Relaxed)) {
+        if self.queue.attempt(self.end.load(Ordering::Relaxed)) {
             set(self);
         }
     }
