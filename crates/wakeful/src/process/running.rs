@@ -51,6 +51,8 @@ impl Running {
     pub(super) fn new(pid: u32, parent: Process) -> Self {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a child has a number");
         let state = match pidfd_open(pid, PidfdFlags::empty()) {
+            // Linux 5.3 has pidfds that `waitid` does not take.
+            Ok(pidfd) if !is_taken_by_waitid(&pidfd) => State::Unwatched(None),
             Ok(pidfd) => match crate::net::register(pidfd) {
                 Ok(pidfd) => State::Watched(pidfd),
                 Err(_) => State::Unwatched(None),
@@ -185,8 +187,17 @@ fn reap(id: &WaitId<'_>) -> Result<Option<ExitStatus>, Errno> {
 /// Does no child of this process have this number? If SIGCHLD is ignored, the kernel may give the
 /// number to another process as soon as the child has ended.
 fn is_gone(pid: Pid) -> bool {
+    matches!(look_at(&WaitId::Pid(pid)), Err(Errno::CHILD))
+}
+
+fn is_taken_by_waitid(pidfd: &OwnedFd) -> bool {
+    matches!(look_at(&WaitId::PidFd(pidfd.as_fd())), Ok(_) | Err(Errno::CHILD))
+}
+
+/// Neither blocks nor reaps.
+fn look_at(id: &WaitId<'_>) -> Result<Option<WaitIdStatus>, Errno> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(retry_on_intr(|| waitid(WaitId::Pid(pid), options)), Err(Errno::CHILD))
+    retry_on_intr(|| waitid(id.clone(), options))
 }
 
 /// Blocks until a child has ended.
