@@ -46,14 +46,45 @@ pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
 ) {
     let lingering = async {
         shut_down(io).await?;
-        let mut left = unsent(io);
-        let is_reading = |io: &I| {
-            let before = mem::replace(&mut left, unsent(io));
-            left > 0 && left < before
-        };
-        discard(io, usize::MAX, silence, is_reading).await
+        discard_while_it_reads(io, silence, unsent).await
     };
     let _ = timeout(LONGEST, lingering).await;
+}
+
+/// Like [`linger_while_it_reads`], for a client that has perhaps sent all that it wants to. Also
+/// ends when the client has all that was written, if nothing came before.
+pub(crate) async fn linger_until_sent<I: Read + Write + Unpin>(
+    io: &mut I,
+    silence: Duration,
+    unsent: impl Fn(&I) -> usize,
+) {
+    let lingering = async {
+        shut_down(io).await?;
+        let (mut least, mut since) = (usize::MAX, now());
+        loop {
+            match timeout(ASKED, poll_fn(|cx| poll_forget(io, cx))).await {
+                Ok(Ok(1..)) => return discard_while_it_reads(io, silence, unsent).await,
+                Ok(Ok(0)) => break,
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {}
+            }
+            let left = unsent(io);
+            if left < least {
+                (least, since) = (left, now());
+            }
+            if left == 0 || now() - since >= silence {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let _ = timeout(LONGEST, lingering).await;
+}
+
+/// Has the client sent something that was not read? If it is not known to have, this makes no
+/// system call.
+pub(crate) async fn has_come<I: Read + Unpin>(io: &mut I) -> bool {
+    poll_fn(|cx| Poll::Ready(matches!(poll_forget(io, cx), Poll::Ready(Ok(1..))))).await
 }
 
 /// Waits until the client has all that was written, or takes nothing more of it. Our side is not
@@ -86,6 +117,21 @@ pub(crate) async fn wait_until_sent<I: Read + Unpin>(io: &mut I, unsent: impl Fn
 
 async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await
+}
+
+/// Reads until the client has ended its side, or nothing came for `silence` and the client took
+/// nothing meanwhile.
+async fn discard_while_it_reads<I: Read + Write + Unpin>(
+    io: &mut I,
+    silence: Duration,
+    unsent: impl Fn(&I) -> usize,
+) -> io::Result<()> {
+    let mut left = unsent(io);
+    let is_reading = |io: &I| {
+        let before = mem::replace(&mut left, unsent(io));
+        left > 0 && left < before
+    };
+    discard(io, usize::MAX, silence, is_reading).await
 }
 
 /// Reads until `most` bytes have come, the client has ended its side, or nothing came for `silence`

@@ -64,6 +64,7 @@ pub(super) async fn close(
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {
                 lingering_close::linger(&mut io).await;
+                observed.is_unsent.set(Liveness::unsent(&io) > 0);
             }
             if result.as_ref().is_err_and(hyper::Error::is_user) {
                 close_after_failure(io, observed).await;
@@ -102,10 +103,11 @@ pub(super) async fn close(
                 return result;
             }
             let sends_rest = state.closing().is_after_refusal() || state.last_body().is_left();
-            if sends_rest || has_come && result.is_ok() {
+            let has_ended = result.is_err() || observed.client_has_ended(unread);
+            let silence = state.loop_state().going_away();
+            if sends_rest || !has_ended && (has_come || lingering_close::has_come(&mut io).await) {
                 // The client still sends the rest of an upload, or has sent more requests than were
                 // answered. It may read the last response later.
-                let silence = state.loop_state().going_away();
                 let linger =
                     lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent);
                 if sends_rest {
@@ -119,6 +121,11 @@ pub(super) async fn close(
                 } else {
                     linger.await;
                 }
+            } else if !has_ended && observed.is_unsent.get() {
+                // Another request may come while the client reads, and must not reset the
+                // connection. (Boxed for the same reason.)
+                let linger = lingering_close::linger_until_sent(&mut io, silence, Liveness::unsent);
+                Box::pin(linger).await;
             }
             return result;
         }
