@@ -298,6 +298,70 @@ fn the_response_before_one_that_fails_comes_whole() {
     }
 }
 
+/// What it reads within [`PAUSE`]. The whole takes far longer than a client may take to leave.
+const PIECE: usize = 8 << 10;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Reads the response of [`FIRST`] bytes piece by piece, and asks for more with each piece.
+fn reads_slowly_and_sends(stream: &mut TcpStream) {
+    let mut answer = Vec::new();
+    let first = |answer: &[u8]| answer.iter().filter(|byte| **byte == b'x').count();
+    while first(&answer) < FIRST {
+        // If it was reset, the read tells.
+        let _ = stream.write_all(GET.as_bytes());
+        let mut piece = [0; PIECE];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "{} of {FIRST} have come", first(&answer));
+        answer.extend_from_slice(&piece[..count]);
+        thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn the_response_before_one_that_fails_comes_whole_however_slowly_it_is_read() {
+    let has_failed = Arc::new(AtomicBool::new(false));
+    let flag = has_failed.clone();
+    let fails = move || {
+        let body = FailingBody { panics: false, has_failed: flag.clone() };
+        async { axum::body::Body::new(body) }
+    };
+    let app = Router::new()
+        .route("/first", get(|| async { vec![b'x'; FIRST] }))
+        .route("/fails", get(fails));
+    let running = server().start(app).unwrap();
+    let mut stream = connect(&running);
+    let request = |path| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.write_all([request("/first"), request("/fails")].concat().as_bytes()).unwrap();
+    until("it has failed", || has_failed.load(Ordering::Acquire));
+    reads_slowly_and_sends(&mut stream);
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+fn the_first_comes_whole_before(request: &str, refusal: Refusal) {
+    let app = Router::new().route("/first", get(|| async { vec![b'x'; FIRST] }));
+    let running = server().start(app).unwrap();
+    let mut stream = connect(&running);
+    let requests = format!("GET /first HTTP/1.1\r\nhost: x\r\n\r\n{request}\r\n\r\n");
+    stream.write_all(requests.as_bytes()).unwrap();
+    let counts = running.http_counts();
+    until("it is refused", || counts.refused(refusal) == 1);
+    reads_slowly_and_sends(&mut stream);
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+#[test]
+fn the_response_before_a_malformed_request_comes_whole_however_slowly_it_is_read() {
+    the_first_comes_whole_before("no request", Refusal::Malformed);
+}
+
+#[test]
+fn the_response_before_a_request_that_is_too_large_comes_whole_however_slowly_it_is_read() {
+    let header = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}", "x".repeat(200 << 10));
+    the_first_comes_whole_before(&header, Refusal::HeaderTooLarge);
+}
+
 #[test]
 fn the_response_before_one_that_a_time_limit_ends_comes_whole() {
     for version in ["1.1", "1.0"] {
