@@ -183,7 +183,7 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
         if leaves.get() || is_upgraded.get() || found_too_large.get() {
             return Poll::Ready(Ok(()));
         }
-        // What hyper has read is the client's end, or is still in its buffer, and then `close` waits
+        // What hyper has read is the client's end, or is still in its buffer. Then `close` waits
         // anyway. The end of our own side must not count.
         if !self.observed.is_shut.replace(true) && !self.observed.comes.get() {
             let unsent = Liveness::unsent(&*self.io());
