@@ -123,9 +123,8 @@ pub(super) async fn close(
                 }
             } else if !has_ended && observed.is_unsent.get() {
                 // Another request may come while the client reads, and must not reset the
-                // connection. (Boxed for the same reason.)
-                let linger = lingering_close::linger_until_sent(&mut io, silence, Liveness::unsent);
-                Box::pin(linger).await;
+                // connection.
+                lingering_close::linger_until_sent(&mut io, silence, Liveness::unsent).await;
             }
             return result;
         }
