@@ -27,39 +27,94 @@ const ASKED: Duration = Duration::from_millis(50);
 const MOST: usize = 64 << 20;
 
 /// Ends our side, and waits until the client has ended its own.
-pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
-    // Errors are ignored, because there is nobody to tell.
-    let lingering = async {
-        shut_down(io).await?;
-        discard(io, MOST, PATIENCE, |_| false).await
+pub(crate) fn linger<I: Read + Write + Unpin>(io: &mut I) -> impl Future<Output = ()> {
+    linger_while_it_takes(io, |_| 0)
+}
+
+/// Like [`linger`], if the kernel may hold much for the client. Each time that the client has taken
+/// some of it, the time limit begins anew.
+pub(crate) fn linger_while_it_takes<I: Read + Write + Unpin>(
+    io: &mut I,
+    unsent: impl Fn(&I) -> usize,
+) -> impl Future<Output = ()> {
+    let lingering = async move {
+        let mut left = unsent(io);
+        loop {
+            // Errors are ignored, because there is nobody to tell.
+            let ending = async {
+                shut_down(io).await?;
+                discard(io, MOST, LONGEST, |_| false).await
+            };
+            if timeout(PATIENCE, ending).await.is_ok() {
+                break;
+            }
+            let before = mem::replace(&mut left, unsent(io));
+            if left == 0 || left >= before {
+                break;
+            }
+        }
     };
-    let _ = timeout(PATIENCE, lingering).await;
+    at_longest(lingering)
 }
 
 /// Like [`linger`], for a client that still sends something, and reads its last response meanwhile
 /// or afterwards: the rest of an upload, or window updates. Ends when nothing came for `silence`,
 /// and the client took nothing of what the kernel holds.
-pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
+pub(crate) fn linger_while_it_reads<I: Read + Write + Unpin>(
     io: &mut I,
     silence: Duration,
     unsent: impl Fn(&I) -> usize,
-) {
-    let lingering = async {
+) -> impl Future<Output = ()> {
+    let lingering = async move {
         shut_down(io).await?;
-        let mut left = unsent(io);
-        let is_reading = |io: &I| {
-            let before = mem::replace(&mut left, unsent(io));
-            left > 0 && left < before
-        };
-        discard(io, usize::MAX, silence, is_reading).await
+        discard_while_it_reads(io, silence, unsent).await
     };
-    let _ = timeout(LONGEST, lingering).await;
+    at_longest(lingering)
+}
+
+/// Like [`linger_while_it_reads`], for a client that has perhaps sent all that it wants to. Also
+/// ends when the client has all that was written, if nothing came before.
+pub(crate) fn linger_until_sent<I: Read + Write + Unpin>(
+    io: &mut I,
+    silence: Duration,
+    unsent: impl Fn(&I) -> usize,
+) -> impl Future<Output = ()> {
+    let lingering = async move {
+        shut_down(io).await?;
+        let (mut least, mut since) = (usize::MAX, now());
+        loop {
+            match timeout(ASKED, poll_fn(|cx| poll_forget(io, cx))).await {
+                Ok(Ok(1..)) => return discard_while_it_reads(io, silence, unsent).await,
+                Ok(Ok(0)) => break,
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {}
+            }
+            let left = unsent(io);
+            if left < least {
+                (least, since) = (left, now());
+            }
+            if left == 0 || now() - since >= silence {
+                break;
+            }
+        }
+        Ok(())
+    };
+    at_longest(lingering)
+}
+
+/// Has the client sent something that was not read? If it is not known to have, this makes no
+/// system call.
+pub(crate) async fn has_come<I: Read + Unpin>(io: &mut I) -> bool {
+    poll_fn(|cx| Poll::Ready(matches!(poll_forget(io, cx), Poll::Ready(Ok(1..))))).await
 }
 
 /// Waits until the client has all that was written, or takes nothing more of it. Our side is not
 /// ended.
-pub(crate) async fn wait_until_sent<I: Read + Unpin>(io: &mut I, unsent: impl Fn(&I) -> usize) {
-    let waiting = async {
+pub(crate) fn wait_until_sent<I: Read + Unpin>(
+    io: &mut I,
+    unsent: impl Fn(&I) -> usize,
+) -> impl Future<Output = ()> {
+    let waiting = async move {
         let (mut least, mut since, mut has_ended) = (usize::MAX, now(), false);
         loop {
             let left = unsent(io);
@@ -81,11 +136,33 @@ pub(crate) async fn wait_until_sent<I: Read + Unpin>(io: &mut I, unsent: impl Fn
             yield_now().await;
         }
     };
-    let _ = timeout(LONGEST, waiting).await;
+    at_longest(waiting)
+}
+
+/// Boxed, so that connections which close without a wait are no larger.
+fn at_longest(lingering: impl Future) -> Pin<Box<impl Future<Output = ()>>> {
+    Box::pin(async {
+        let _ = timeout(LONGEST, lingering).await;
+    })
 }
 
 async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await
+}
+
+/// Reads until the client has ended its side, or nothing came for `silence` and the client took
+/// nothing meanwhile.
+async fn discard_while_it_reads<I: Read + Write + Unpin>(
+    io: &mut I,
+    silence: Duration,
+    unsent: impl Fn(&I) -> usize,
+) -> io::Result<()> {
+    let mut left = unsent(io);
+    let is_reading = |io: &I| {
+        let before = mem::replace(&mut left, unsent(io));
+        left > 0 && left < before
+    };
+    discard(io, usize::MAX, silence, is_reading).await
 }
 
 /// Reads until `most` bytes have come, the client has ended its side, or nothing came for `silence`

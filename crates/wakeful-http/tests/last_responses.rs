@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_lite::stream;
@@ -140,6 +141,79 @@ fn responses_to_pipelined_requests_come_whole_though_there_are_more_requests_tha
     until("it is closed", || running.counts().open() == 0);
 }
 
+const GET: &str = "GET /gated HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// `/gated` is answered by `length` bytes, once the gate is open.
+fn gated(length: usize) -> (Gate, Router) {
+    let respond = axum::middleware::map_response(move |response: Response| {
+        std::future::ready(response.map(|_| axum::body::Body::from(vec![b'x'; length])))
+    });
+    let (gate, app) = Gate::on(Router::new());
+    (gate, app.layer(respond))
+}
+
+/// Reads to the end. Returns how much of the body has come.
+fn read_body(stream: &mut impl Read) -> usize {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    let header = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    answer.len() - header - 4
+}
+
+/// hyper does not read while it answers, so the second request is in the kernel as it closes.
+#[test]
+fn the_last_response_comes_whole_though_another_request_was_sent_before_it() {
+    let (gate, app) = gated(FIRST);
+    let limits = Limits::new().max_requests_per_connection(1);
+    let running = server().limits(limits).start(app).unwrap();
+    let mut stream = connect(&running);
+    stream.write_all(GET.as_bytes()).unwrap();
+    gate.wait_for_one();
+    stream.write_all(GET.as_bytes()).unwrap();
+    gate.open();
+    until("it is answered", || running.http_counts().in_flight() == 0);
+    assert_eq!(read_body(&mut stream), FIRST);
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+#[test]
+fn in_a_drain_a_response_comes_whole_though_another_request_was_sent_before_it() {
+    let running = server().start(app()).unwrap();
+    let mut stream = connect(&running);
+    let get = "GET /late HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(get.as_bytes()).unwrap();
+    let counts = running.http_counts();
+    until("it is in flight", || counts.in_flight() == 1);
+    stream.write_all(get.as_bytes()).unwrap();
+    let drain = thread::spawn(move || running.shutdown(GUARD).unwrap());
+    assert_eq!(read_body(&mut stream), LARGE);
+    drop(stream);
+    assert_eq!(drain.join().unwrap(), 0);
+}
+
+/// The kernel has the response, and the client has next to nothing of it.
+#[test]
+fn the_last_response_comes_whole_though_more_requests_are_sent_after_it() {
+    let (gate, app) = gated(FIRST);
+    gate.open();
+    let limits = Limits::new().max_requests_per_connection(1);
+    let running = server().limits(limits).start(app).unwrap();
+    let mut stream = connect(&running);
+    stream.write_all(GET.as_bytes()).unwrap();
+    gate.wait_for_one();
+    until("it is answered", || running.http_counts().in_flight() == 0);
+    for _ in 0..10 {
+        // If it is reset, a later write fails.
+        let _ = stream.write_all(GET.as_bytes());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(read_body(&mut stream), FIRST);
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+}
+
 /// As some clients ask on every connection, for `h2c`. The body is not read, so hyper ends the
 /// connection after the response, by its way for upgrades.
 #[test]
@@ -222,6 +296,70 @@ fn the_response_before_one_that_fails_comes_whole() {
         let has_failed = || has_failed.load(Ordering::Acquire);
         the_first_comes_whole(&running, ["/fails", version], has_failed);
     }
+}
+
+/// What it reads within [`PAUSE`]. The whole takes far longer than a client may take to leave.
+const PIECE: usize = 8 << 10;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Reads the response of [`FIRST`] bytes piece by piece, and asks for more with each piece.
+fn reads_slowly_and_sends(stream: &mut TcpStream) {
+    let mut answer = Vec::new();
+    let first = |answer: &[u8]| answer.iter().filter(|byte| **byte == b'x').count();
+    while first(&answer) < FIRST {
+        // If it was reset, the read tells.
+        let _ = stream.write_all(GET.as_bytes());
+        let mut piece = [0; PIECE];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "{} of {FIRST} have come", first(&answer));
+        answer.extend_from_slice(&piece[..count]);
+        thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn the_response_before_one_that_fails_comes_whole_however_slowly_it_is_read() {
+    let has_failed = Arc::new(AtomicBool::new(false));
+    let flag = has_failed.clone();
+    let fails = move || {
+        let body = FailingBody { panics: false, has_failed: flag.clone() };
+        async { axum::body::Body::new(body) }
+    };
+    let app = Router::new()
+        .route("/first", get(|| async { vec![b'x'; FIRST] }))
+        .route("/fails", get(fails));
+    let running = server().start(app).unwrap();
+    let mut stream = connect(&running);
+    let request = |path| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.write_all([request("/first"), request("/fails")].concat().as_bytes()).unwrap();
+    until("it has failed", || has_failed.load(Ordering::Acquire));
+    reads_slowly_and_sends(&mut stream);
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+fn the_first_comes_whole_before(request: &str, refusal: Refusal) {
+    let app = Router::new().route("/first", get(|| async { vec![b'x'; FIRST] }));
+    let running = server().start(app).unwrap();
+    let mut stream = connect(&running);
+    let requests = format!("GET /first HTTP/1.1\r\nhost: x\r\n\r\n{request}\r\n\r\n");
+    stream.write_all(requests.as_bytes()).unwrap();
+    let counts = running.http_counts();
+    until("it is refused", || counts.refused(refusal) == 1);
+    reads_slowly_and_sends(&mut stream);
+    drop(stream);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+#[test]
+fn the_response_before_a_malformed_request_comes_whole_however_slowly_it_is_read() {
+    the_first_comes_whole_before("no request", Refusal::Malformed);
+}
+
+#[test]
+fn the_response_before_a_request_that_is_too_large_comes_whole_however_slowly_it_is_read() {
+    let header = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}", "x".repeat(200 << 10));
+    the_first_comes_whole_before(&header, Refusal::HeaderTooLarge);
 }
 
 #[test]

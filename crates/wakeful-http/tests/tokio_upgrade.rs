@@ -16,11 +16,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::any;
-use common::{GUARD, addr, http2_client, raw, read_all, request, router, server, until};
+use common::{GUARD, Gate, addr, http2_client, raw, read_all, request, router, server, until};
 use http::{Response, StatusCode, header};
 use hyper::rt::{Read as _, ReadBuf, Write as _};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use tokio::runtime::{Builder, Runtime};
+use wakeful::LoopGroup;
 use wakeful_http::{Running, Server};
 
 const UPGRADE: &str =
@@ -187,6 +188,68 @@ fn a_connection_upgraded_by_hyper_does_not_hold_up_a_drain() {
     expect(&mut stream, b"hello x");
     // Nothing was aborted.
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    assert_eq!(read_all(stream), "");
+}
+
+/// A handler that only sends may have nothing to send for a long time. The drain must not wait for
+/// its first use of the stream.
+#[test]
+fn a_connection_upgraded_by_hyper_that_was_not_used_yet_does_not_hold_up_a_drain() {
+    let runtime = side_runtime();
+    let (tell, told) = mpsc::channel();
+    let keeps = async move |request: Request| {
+        let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+        tokio::spawn(async move {
+            let _io = upgrading.await.unwrap();
+            tell.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        switching()
+    };
+    for is_beside in [false, true] {
+        let server = match is_beside {
+            false => server().tokio(),
+            true => server().tokio_handle(runtime.handle().clone()),
+        };
+        let running = server.start(router().route("/keeps", any(keeps.clone()))).unwrap();
+        let stream = upgraded(&running, "/keeps", "");
+        told.recv_timeout(GUARD).unwrap();
+        // Nothing was aborted.
+        assert_eq!(running.shutdown(GUARD).unwrap(), 0, "{is_beside}");
+        assert_eq!(read_all(stream), "");
+    }
+}
+
+/// A request in flight holds up the drain meanwhile.
+#[test]
+fn a_connection_upgraded_by_hyper_may_be_used_for_the_first_time_in_a_drain() {
+    let (begin, begun) = async_channel::bounded::<()>(1);
+    let late = async move |request: Request| {
+        let (begun, upgrading) = (begun.clone(), hyper::upgrade::on(request));
+        tokio::spawn(async move {
+            let io = upgrading.await.unwrap();
+            let _ = begun.recv().await;
+            echo(io).await
+        });
+        switching()
+    };
+    let (gate, app) = Gate::on(router().route("/late", any(late)));
+    let group = LoopGroup::builder().loops(1);
+    let running = server().group(group).tokio().start(app).unwrap();
+    let mut stream = upgraded(&running, "/late", "");
+    let mut gated = raw(&running);
+    gated.write_all(b"GET /gated HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    gate.wait_for_one();
+    let counts = running.counts();
+    let drain = thread::spawn(move || running.shutdown(GUARD).unwrap());
+    until("the drain has left the stream to its user", || counts.open() == 1);
+    begin.close();
+    stream.write_all(b"ping").unwrap();
+    expect(&mut stream, b"ping");
+    gate.open();
+    // Nothing was aborted.
+    assert_eq!(drain.join().unwrap(), 0);
+    assert!(read_all(gated).ends_with("released"));
     assert_eq!(read_all(stream), "");
 }
 

@@ -17,18 +17,28 @@ use crate::loop_state::LoopState;
 /// The time limit of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Answers with `status`, and with the note that the connection closes.
+/// Answers with `status`, and with the note that the connection closes. Lets the client read that.
 pub(crate) async fn send<I: Read + Write + Unpin>(
     io: &mut I,
     status: StatusCode,
     loop_state: &LoopState,
 ) {
+    if write(io, status, loop_state).await {
+        linger(io).await;
+    }
+}
+
+/// Like [`send`], but leaves the close to its caller. Returns whether the socket has taken the
+/// answer.
+pub(crate) async fn write<I: Write + Unpin>(
+    io: &mut I,
+    status: StatusCode,
+    loop_state: &LoopState,
+) -> bool {
     let text = text(status, loop_state);
     // The answer fits into the socket's buffer, or the client reads nothing anyway.
     let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
-    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
-        linger(io).await;
-    }
+    matches!(timeout(PATIENCE, written).await, Ok(Ok(_)))
 }
 
 /// Like [`send`], but does not wait, so the close may overtake the answer.

@@ -51,7 +51,7 @@ pub(super) async fn close(
     let has_come = !unread.is_empty();
     match ended {
         Ended::By(Refusal::HeaderTimeout) if has_come => {
-            unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
+            answer(io, StatusCode::REQUEST_TIMEOUT, state).await;
         }
         // Nothing has come, or the client does not read.
         Ended::By(Refusal::HeaderTimeout) => {}
@@ -63,7 +63,8 @@ pub(super) async fn close(
         Ended::By(_) => close_after_failure(io, observed).await,
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {
-                lingering_close::linger(&mut io).await;
+                lingering_close::linger_while_it_takes(&mut io, Liveness::unsent).await;
+                observed.is_unsent.set(Liveness::unsent(&io) > 0);
             }
             if result.as_ref().is_err_and(hyper::Error::is_user) {
                 close_after_failure(io, observed).await;
@@ -88,7 +89,7 @@ pub(super) async fn close(
                     Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                     _ => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 };
-                unasked_answer::send(&mut io, status, state.loop_state()).await;
+                answer(io, status, state).await;
                 return result;
             }
             // hyper itself has answered, with a 4xx, unless HTTP/2's preface came after a request.
@@ -98,14 +99,15 @@ pub(super) async fn close(
             // The last answer is written. Bytes that are still on their way must not reset the
             // connection before the client has read it.
             if refusal.is_some() {
-                lingering_close::linger(&mut io).await;
+                lingering_close::linger_while_it_takes(&mut io, Liveness::unsent).await;
                 return result;
             }
             let sends_rest = state.closing().is_after_refusal() || state.last_body().is_left();
-            if sends_rest || has_come && result.is_ok() {
+            let has_ended = result.is_err() || observed.client_has_ended(unread);
+            let silence = state.loop_state().going_away();
+            if sends_rest || !has_ended && (has_come || lingering_close::has_come(&mut io).await) {
                 // The client still sends the rest of an upload, or has sent more requests than were
                 // answered. It may read the last response later.
-                let silence = state.loop_state().going_away();
                 let linger =
                     lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent);
                 if sends_rest {
@@ -119,11 +121,22 @@ pub(super) async fn close(
                 } else {
                     linger.await;
                 }
+            } else if !has_ended && observed.is_unsent.get() {
+                // Another request may come while the client reads, and must not reset the
+                // connection.
+                lingering_close::linger_until_sent(&mut io, silence, Liveness::unsent).await;
             }
             return result;
         }
     }
     Ok(())
+}
+
+/// Answers without a complete request. The client can still read the earlier responses.
+async fn answer(mut io: impl Io + Liveness, status: StatusCode, state: &ConnectionState) {
+    if unasked_answer::write(&mut io, status, state.loop_state()).await {
+        lingering_close::linger_while_it_takes(&mut io, Liveness::unsent).await;
+    }
 }
 
 /// Closes the connection after the service or a body has failed or panicked, or a limit has ended
@@ -139,5 +152,5 @@ pub(super) async fn close_after_failure(mut io: impl Io + Liveness, observed: &O
             return;
         }
     }
-    lingering_close::linger(&mut io).await;
+    lingering_close::linger_while_it_takes(&mut io, Liveness::unsent).await;
 }

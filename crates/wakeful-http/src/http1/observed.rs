@@ -34,6 +34,8 @@ pub(super) struct Observed {
     /// hyper has shut down its side. After a failed upgrade it does not, and leaves that to its
     /// caller.
     pub(super) is_shut: Cell<bool>,
+    /// As hyper shut down its side, the kernel held something that had not reached the client.
+    pub(super) is_unsent: Cell<bool>,
 }
 
 impl Observed {
@@ -54,6 +56,12 @@ impl Observed {
         } else {
             Phase::Idle
         }
+    }
+
+    /// Has hyper read the client's end, after the last response? Bytes that it has read instead are
+    /// still in its buffer, `unread`.
+    pub(super) fn client_has_ended(&self, unread: &[u8]) -> bool {
+        self.comes.get() && unread.is_empty()
     }
 
     /// Has hyper stopped although it may have another request in its buffer? Returns `true` once

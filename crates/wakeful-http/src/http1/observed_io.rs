@@ -183,7 +183,12 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
         if leaves.get() || is_upgraded.get() || found_too_large.get() {
             return Poll::Ready(Ok(()));
         }
-        self.observed.is_shut.set(true);
+        // What hyper has read is the client's end, or is still in its buffer. Then `close` waits
+        // anyway. The end of our own side must not count.
+        if !self.observed.is_shut.replace(true) && !self.observed.comes.get() {
+            let unsent = Liveness::unsent(&*self.io());
+            self.observed.is_unsent.set(unsent > 0);
+        }
         let shut = self.io().poll_shutdown(cx);
         self.waits(shut.is_pending());
         shut

@@ -82,7 +82,11 @@ impl HyperUpgrade {
         self.poll();
         offer.is_handed_over();
         drop(self);
-        !offer.is_dropped_here()
+        let is_kept = !offer.is_dropped_here();
+        if is_kept {
+            offer.is_left_to_hyper();
+        }
+        is_kept
     }
 
     fn poll(&mut self) {

@@ -32,7 +32,7 @@ struct Shared {
     state: RefCell<State>,
     /// How many [`Asker::Own`] there are.
     askers: Cell<u32>,
-    /// Whether the connection was taken by hyper's `OnUpgrade`.
+    /// Whether hyper's `OnUpgrade` has taken the connection, or may still take it.
     by_hyper: Rc<Cell<bool>>,
     /// Whether hyper's `OnUpgrade` is fulfilled.
     #[cfg(feature = "tokio")]
@@ -181,6 +181,13 @@ impl Offer {
     pub(super) fn is_handed_over(&self) {
         if let Some(shared) = self.0.get() {
             shared.is_handed_over.set(true);
+        }
+    }
+
+    /// Code that has hyper's `OnUpgrade` may have the connection for a long time before it uses it.
+    pub(super) fn is_left_to_hyper(&self) {
+        if let Some(shared) = self.0.get() {
+            shared.by_hyper.set(true);
         }
     }
 

@@ -154,6 +154,19 @@ fn who_reads_the_end_of_a_response_slowly_gets_it_all() {
 }
 
 #[test]
+fn the_last_response_comes_whole_though_another_request_was_sent_before_it() {
+    let site = Site::new();
+    let running = start(&site, Limits::new().max_requests_per_connection(1));
+    let mut client = asks_and_reads_nothing(&site, &running);
+    client.write_all(GET_LAST).unwrap();
+    // The kernel has the rest of the response long before the client.
+    client.sock.pause = Duration::from_millis(5);
+    assert_eq!(body(&mut client), [b'l'; LAST]);
+    drop(client);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+#[test]
 fn a_silent_connection_makes_room_before_one_whose_response_is_not_sent() {
     let site = Site::new();
     let never = 100 * GUARD;
