@@ -51,8 +51,8 @@
 // watches the request's body on an HTTP/1.1 connection. `unused` ends a connection that nothing
 // uses. `until_head` bounds what is read before a response's head, and `ambiguity` says
 // which responses end their connection. `tasks` has the tasks of an HTTP/2 connection, which end
-// together, and `unwritten` counts the streams whose request body h2 still holds. `grpc` has gRPC
-// clients over a host.
+// together. `unwritten` counts the streams whose request body h2 still holds, and `limit_watch`
+// says when the server may allow more streams. `grpc` has gRPC clients over a host.
 mod address;
 mod ambiguity;
 mod attempt;
@@ -65,6 +65,7 @@ mod host_pool;
 mod hosts;
 mod http1;
 mod http2;
+mod limit_watch;
 mod local_port;
 mod look_up;
 mod retry;
