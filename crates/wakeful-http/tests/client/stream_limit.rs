@@ -8,6 +8,9 @@ use super::*;
 /// In this time the client reads what was sent to it. (If not, a test shows less.)
 const MOMENT: Duration = Duration::from_millis(50);
 
+/// After this time the client does not wait for settings any more.
+const LATE: Duration = Duration::from_millis(1200);
+
 /// The header of SETTINGS whose payload is one setting.
 const SETTINGS: [u8; 9] = [0, 0, 6, 4, 0, 0, 0, 0, 0];
 
@@ -18,9 +21,8 @@ fn limit(streams: u8) -> [u8; 6] {
 
 /// Reads until `streams` requests have come, and answers them.
 async fn answers(stream: &mut TcpStream, streams: usize) {
-    let (mut frames, mut asked) = (Vec::new(), 0);
+    let (mut frames, mut buf, mut asked) = (Vec::new(), vec![0; 1 << 16], 0);
     while asked < streams {
-        let mut buf = [0; 4096];
         let read = stream.read(&mut buf).await.unwrap();
         assert!(read > 0, "only {asked} requests have come");
         frames.extend_from_slice(&buf[..read]);
@@ -46,6 +48,11 @@ fn requests(bytes: &[u8]) -> usize {
     found
 }
 
+/// A client whose requests wait for a stream until the test ends.
+fn one_connection(addr: SocketAddr) -> (Client, Host<Full<Bytes>>) {
+    http2(Client::builder().max_connections(1).queue_timeout(GUARD), addr)
+}
+
 async fn are_answered(host: &Host<Full<Bytes>>, requests: usize) {
     let sent = (0..requests).map(|_| host.send(get("/")));
     for response in futures_util::future::join_all(sent).await {
@@ -57,16 +64,20 @@ async fn are_answered(host: &Host<Full<Bytes>>, requests: usize) {
 #[test]
 fn a_limit_that_comes_in_two_parts_is_awaited_and_known() {
     on_a_loop(async {
-        let addr = scripted(async |_, mut stream| {
-            stream.write_all(&SETTINGS).await.unwrap();
-            wakeful::time::sleep(MOMENT).await;
-            stream.write_all(&limit(100)).await.unwrap();
-            answers(&mut stream, 3).await;
-        })
-        .await;
-        let (client, host) = http2(Client::builder(), addr);
-        are_answered(&host, 3).await;
-        assert_eq!(client.counts().opened(), 1);
+        // A client that waits longer may make another connection, if it is allowed to.
+        for (pause, connections) in [(MOMENT, 3), (LATE, 1)] {
+            let addr = scripted(move |_, mut stream| async move {
+                stream.write_all(&SETTINGS).await.unwrap();
+                wakeful::time::sleep(pause).await;
+                stream.write_all(&limit(100)).await.unwrap();
+                answers(&mut stream, 3).await;
+            })
+            .await;
+            let settings = Client::builder().max_connections(connections).queue_timeout(GUARD);
+            let (client, host) = http2(settings, addr);
+            are_answered(&host, 3).await;
+            assert_eq!(client.counts().opened(), 1);
+        }
     });
 }
 
@@ -83,6 +94,29 @@ fn a_limit_of_one_in_two_parts_lets_the_next_request_have_another_connection() {
         let (client, host) = http2(Client::builder().max_connections(2), addr);
         are_answered(&host, 2).await;
         assert_eq!(client.counts().opened(), 2);
+    });
+}
+
+/// h2 applies the settings when it can write its answer to them. The first request fills the
+/// kernel's buffers.
+#[test]
+fn a_limit_that_comes_while_nothing_can_be_written_is_known() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            wakeful::time::sleep(MOMENT).await;
+            stream.write_all(&[SETTINGS.as_slice(), &limit(100)].concat()).await.unwrap();
+            wakeful::time::sleep(LATE).await;
+            answers(&mut stream, 3).await;
+        })
+        .await;
+        let (client, host) = one_connection(addr);
+        let mut large = get("/");
+        let value = vec![b'x'; 8 << 20];
+        large.headers_mut().insert("large", value.try_into().unwrap());
+        let (large, ()) =
+            futures_util::future::join(host.send(large), are_answered(&host, 2)).await;
+        assert!(large.unwrap().status().is_success());
+        assert_eq!(client.counts().waited(), 2);
     });
 }
 
@@ -104,7 +138,7 @@ fn a_server_that_raises_its_limit_gets_the_requests_that_wait() {
                 answers(&mut stream, 3).await;
             })
             .await;
-            let (client, host) = http2(Client::builder().max_connections(1), addr);
+            let (client, host) = one_connection(addr);
             are_answered(&host, 3).await;
             assert_eq!(client.counts().waited(), 2);
         }
@@ -119,7 +153,7 @@ fn a_limit_that_was_raised_while_nobody_waited_is_known_to_the_next_requests() {
             answers(&mut stream, 3).await;
         })
         .await;
-        let (_client, host) = http2(Client::builder().max_connections(1), addr);
+        let (_client, host) = one_connection(addr);
         let late = async {
             wakeful::time::sleep(4 * MOMENT).await;
             are_answered(&host, 2).await;
