@@ -21,6 +21,8 @@ pub(super) enum Acted {
     No,
     /// Nothing shows whether it acted. It acted once at most.
     OnceAtMost,
+    /// The same, on a connection without an earlier request.
+    OnceAtMostOnNew,
     /// The server began to answer, or may be about to.
     Perhaps,
 }
@@ -98,12 +100,8 @@ impl<B: OutgoingBody> Lease<B> {
                 let of_the_end = u64::from(error.is_incomplete_message());
                 let acted = if request.is_some() || !observed.has_written() {
                     Acted::No
-                } else if was_used
-                    && !error.is_parse()
-                    && !error.is_user()
-                    && observed.reads() <= of_the_end
-                {
-                    Acted::OnceAtMost
+                } else if !error.is_parse() && !error.is_user() && observed.reads() <= of_the_end {
+                    if was_used { Acted::OnceAtMost } else { Acted::OnceAtMostOnNew }
                 } else {
                     Acted::Perhaps
                 };
@@ -129,8 +127,9 @@ impl<B: OutgoingBody> Lease<B> {
                 let error = failed.into_error();
                 let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
                 // hyper shows the connection's end as an I/O error. Or h2 itself has ended it.
-                let has_ended = error.source().is_some_and(<dyn Error>::is::<io::Error>)
-                    || of_http2.is_some_and(|e| e.is_library() && e.is_go_away());
+                let is_broken_off = error.source().is_some_and(<dyn Error>::is::<io::Error>);
+                let has_ended =
+                    is_broken_off || of_http2.is_some_and(|e| e.is_library() && e.is_go_away());
                 let cause = if stream.has_panicked() {
                     Cause::Panic
                 } else if error.is_user() {
@@ -153,6 +152,7 @@ impl<B: OutgoingBody> Lease<B> {
                         Acted::No
                     }
                     _ if has_ended && was_used => Acted::OnceAtMost,
+                    _ if is_broken_off && cause == Cause::Error => Acted::OnceAtMostOnNew,
                     _ => Acted::Perhaps,
                 };
                 Err(Failure { error, request, acted, cause, is_ending })

@@ -4,7 +4,8 @@
 //! request until both bodies have ended and h2 has written the request's body
 //! ([`unwritten`](super::unwritten)). Further requests wait in the pool's queue or go to another
 //! connection. The server announces its limit at the beginning; until then, a new connection has
-//! one stream, so that the server refuses none. After a GOAWAY hyper takes no more requests; those
+//! one stream, so that the server refuses none. The server may change its limit later
+//! ([`limit_watch`](super::limit_watch)). After a GOAWAY hyper takes no more requests; those
 //! in flight end, and the pool makes a new connection. [`drive`] makes connections, and ends them
 //! in time.
 //!
@@ -65,7 +66,7 @@ pub(super) struct Http2<B: OutgoingBody> {
     unwritten: Rc<Unwritten>,
     /// How many streams may be open at a time: what the server allows, within bounds.
     limit: Cell<usize>,
-    /// Whether the server's settings, which set the limit, may still come: they have not come, and
+    /// Whether the server's settings, which set the limit, may still come: h2 has applied none, and
     /// the connection is younger than [`SILENCE`].
     is_new: Cell<bool>,
     used: Cell<bool>,
@@ -134,7 +135,11 @@ impl<B: OutgoingBody> Http2<B> {
 
     /// Opens a stream, which counts from here on. `None`: there is no room.
     pub(super) fn open_stream(self: &Rc<Self>) -> Option<OpenStream> {
-        if self.is_aside.get() || self.is_closed() || self.open_streams() >= self.limit.get() {
+        if self.is_aside.get() || self.is_closed() {
+            return None;
+        }
+        if self.open_streams() >= self.limit.get() {
+            self.tasks.limit_watch().begin();
             return None;
         }
         self.streams.set(self.streams.get() + 1);

@@ -27,9 +27,14 @@
 //! * the request never reached the connection, or no byte of it was written;
 //! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or a `GOAWAY`
 //!   whose last stream is lower than the request's;
-//! * the connection had been used before and closed before any response byte, and the method is
-//!   idempotent (RFC 9110, 9.2.2). Over HTTP/1.1 the retry then gets a new connection, if
-//!   `max_connections` allows another one: other pooled connections may be about to close, too.
+//! * the connection closed before any response byte, and the method is idempotent (RFC 9110,
+//!   9.2.2). Over HTTP/1.1 the retry then gets a new connection, if `max_connections` allows
+//!   another one: other pooled connections may be about to close, too.
+//!
+//! If a connection closes under its first request, the request itself may be the cause. So after
+//! that a request is sent once more at most, and not if it was repeated before.
+//! ([`Host::send_with`] gives it back instead: another server may answer. The request carries a
+//! mark, so that the client recognises it there.)
 //!
 //! A server may end an HTTP/2 connection before it has handled all requests that share it. The
 //! client sends the unhandled requests again, on another connection. The first eight of these
@@ -45,14 +50,15 @@
 
 // `hosts` has a pool for each host (`host_pool`, which decides which connection a request gets).
 // `address` puts a request into its form, and `retry` decides what is sent again, by what `attempt`
-// knows of a failure. `connect` makes a connection, `look_up` asks for a name once for all that
-// wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections, `upgrade`
-// asks for another protocol on a new connection. `body` is the body of a response, and `upload`
-// watches the request's body on an HTTP/1.1 connection. `unused` ends a connection that nothing
-// uses. `until_head` bounds what is read before a response's head, and `ambiguity` says
-// which responses end their connection. `tasks` has the tasks of an HTTP/2 connection, which end
-// together, and `unwritten` counts the streams whose request body h2 still holds. `grpc` has gRPC
-// clients over a host.
+// knows of a failure and `repeated` of the request. `connect` makes a connection, `look_up` asks
+// for a name once for all that wait, and `transport` carries the bytes. `http1` and `http2` drive
+// hyper's connections, `upgrade` asks for another protocol on a new connection. `body` is the body
+// of a response, and `upload` watches the request's body on an HTTP/1.1 connection. `unused` ends a
+// connection that nothing uses. `until_head` bounds what is read before a response's head, and
+// `ambiguity` says which responses end their connection. `tasks` has the tasks of an HTTP/2
+// connection, which end together. `unwritten` counts the streams whose request body h2 still holds,
+// and `limit_watch` says when the server may allow more streams. `grpc` has gRPC clients over a
+// host.
 mod address;
 mod ambiguity;
 mod attempt;
@@ -65,8 +71,10 @@ mod host_pool;
 mod hosts;
 mod http1;
 mod http2;
+mod limit_watch;
 mod local_port;
 mod look_up;
+mod repeated;
 mod retry;
 mod settings;
 mod target;

@@ -13,7 +13,7 @@ use super::body::{Exchange, Outgoing};
 use super::error::ClientError;
 use super::host_pool::{Host, Prefer, Queue};
 use super::target::HttpVersion;
-use super::{OutgoingBody, ResponseBody};
+use super::{OutgoingBody, ResponseBody, repeated};
 use crate::foreign_code::{self, Contained};
 use crate::own_values;
 
@@ -49,7 +49,7 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// If no loop runs on this thread.
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
-        self.send_with(request, |_| None).await.map_err(|failed| failed.error)
+        self.send_and_repeat(request, |_| None).await
     }
 
     /// Sends `request` like [`send`](Self::send), but clones the body for a retry. Cloning should
@@ -70,8 +70,7 @@ impl<B: OutgoingBody> Host<B> {
     where
         B: Clone,
     {
-        let copy = |body: &B| Some(body.clone());
-        self.send_with(request, copy).await.map_err(|failed| failed.error)
+        self.send_and_repeat(request, |body| Some(body.clone())).await
     }
 
     /// Sends `request` like [`send`](Self::send), for callers that can ask another server: if
@@ -114,8 +113,27 @@ impl<B: OutgoingBody> Host<B> {
         copy: fn(&B) -> Option<B>,
         watch: impl FnMut(Awaited),
     ) -> Result<Response<ResponseBody>, SendFailure<B>> {
+        self.send_by(Caller::MayAskAnother, request, copy, watch).await
+    }
+
+    async fn send_and_repeat(
+        &self,
+        request: Request<B>,
+        copy: Copy<B>,
+    ) -> Result<Response<ResponseBody>, ClientError> {
+        let sent = self.send_by(Caller::HasThisHost, request, copy, |_| {});
+        sent.await.map_err(|failed| failed.error)
+    }
+
+    async fn send_by(
+        &self,
+        caller: Caller,
+        request: Request<B>,
+        copy: Copy<B>,
+        watch: impl FnMut(Awaited),
+    ) -> Result<Response<ResponseBody>, SendFailure<B>> {
         let pool = &*self.pool;
-        let sent = self.send_with_retries(request, copy, watch);
+        let sent = self.send_with_retries(caller, request, copy, watch);
         let ((response, exchange), deadline) = match pool.head_in_time(sent).await {
             Ok(answered) => answered,
             Err(failed) => {
@@ -131,6 +149,7 @@ impl<B: OutgoingBody> Host<B> {
     /// Sends the request until it is answered, or must not be sent again.
     async fn send_with_retries(
         &self,
+        caller: Caller,
         request: Request<B>,
         copy: Copy<B>,
         mut watch: impl FnMut(Awaited),
@@ -154,7 +173,9 @@ impl<B: OutgoingBody> Host<B> {
             };
             watch(Awaited::Response);
             let was_used = lease.was_used();
-            let again = ((retries > 0 || endings > 0) && lease.may_be_stale())
+            let may_come_back = lease.may_be_stale()
+                || is_idempotent && repeated::may_follow_a_new_connection(request.extensions());
+            let again = ((retries > 0 || endings > 0) && may_come_back)
                 .then(|| copy_of(&request, copy))
                 .flatten()
                 // A panic in its drop would leak the response, and with it the connection.
@@ -165,11 +186,6 @@ impl<B: OutgoingBody> Host<B> {
             let failure = match lease.send(request).await {
                 Ok(answered) => return Ok(answered),
                 Err(failure) => failure,
-            };
-            let is_safe = match failure.acted {
-                Acted::No => true,
-                Acted::OnceAtMost => is_idempotent,
-                Acted::Perhaps => false,
             };
             // A server may end many connections at once (by GOAWAY, before it closes them). That
             // should not use up the request's retries.
@@ -186,9 +202,19 @@ impl<B: OutgoingBody> Host<B> {
             } else {
                 &mut retries
             };
-            let again = again.filter(|_| is_safe).and_then(Contained::into_inner);
+            let acted = failure.acted;
+            let is_safe = |request: &Request<_>| {
+                (is_idempotent || acted == Acted::No)
+                    && repeated::may_be_sent_again(request.extensions(), acted)
+            };
+            let again = again.filter(|again| is_safe(again));
+            let mut again = again.and_then(Contained::into_inner);
+            if let Some(again) = &mut again {
+                repeated::mark(again.extensions_mut(), acted);
+            }
+            let is_callers = acted == Acted::OnceAtMostOnNew && caller == Caller::MayAskAnother;
             request = match failure.request.or(again) {
-                Some(request) if *left > 0 => request,
+                Some(request) if *left > 0 && !is_callers => request,
                 untouched => {
                     let target = pool.label.clone();
                     let error = match failure.cause {
@@ -205,6 +231,15 @@ impl<B: OutgoingBody> Host<B> {
             foreign_code::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }
     }
+}
+
+/// Who repeats a request whose new connection closed before any response byte? It is repeated once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// This host gets it again.
+    HasThisHost,
+    /// The caller gets it back, because another server is the better choice.
+    MayAskAnother,
 }
 
 /// What a request of [`Host::send_watched`] or [`Host::upgrade_watched`] waits for.
@@ -224,8 +259,8 @@ pub struct SendFailure<B> {
     /// The cause.
     pub error: ClientError,
     /// The request, if its body is still complete, and no server acted on it. A request with an
-    /// idempotent method is also here if its pooled connection closed before any response byte:
-    /// that server may have acted on it. It has a `host` header, and can be sent to another server.
+    /// idempotent method is also here if its connection closed before any response byte: that
+    /// server may have acted on it. It has a `host` header, and can be sent to another server.
     pub request: Option<Box<Request<B>>>,
 }
 

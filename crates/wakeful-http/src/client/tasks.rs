@@ -19,6 +19,7 @@ use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 use slab::Slab;
 
+use super::limit_watch::LimitWatch;
 use crate::foreign_code;
 
 /// Spawns the tasks of a connection. Clones belong to the same connection.
@@ -31,6 +32,7 @@ struct State {
     waiting: RefCell<Slab<Option<Waker>>>,
     /// The request whose body the next task will send.
     next: Cell<Option<Rc<GivenUp>>>,
+    limit_watch: LimitWatch,
 }
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
@@ -44,6 +46,10 @@ impl Tasks {
     /// Has one of the tasks panicked?
     pub(super) fn have_panicked(&self) -> bool {
         self.0.has_panicked.get()
+    }
+
+    pub(super) fn limit_watch(&self) -> &LimitWatch {
+        &self.0.limit_watch
     }
 
     /// Called when hyper has polled a request's body for its first piece. If there is more, hyper
@@ -103,7 +109,9 @@ impl<F: Future<Output = ()>> Future for Task<F> {
         if this.given_up.as_ref().is_some_and(|given_up| given_up.poll(cx).is_ready()) {
             return Poll::Ready(());
         }
-        let polled = this.listener.tasks.contain(|| future.poll(cx)).unwrap_or(Poll::Ready(()));
+        let tasks = &this.listener.tasks;
+        let polled = tasks.contain(|| future.poll(cx)).unwrap_or(Poll::Ready(()));
+        tasks.limit_watch().may_have_changed();
         if polled.is_pending() {
             this.listener.wakes(cx.waker());
         }

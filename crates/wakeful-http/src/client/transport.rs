@@ -49,8 +49,6 @@ pub(super) struct Observed {
     heard: Cell<Option<Instant>>,
     /// Whether the next read must ask the kernel.
     asks: Cell<bool>,
-    /// Woken once, by the first read.
-    first_read: Cell<Option<Waker>>,
     is_closed: Cell<bool>,
     /// Woken when the stream is closed.
     close: Cell<Option<Waker>>,
@@ -78,11 +76,6 @@ impl Observed {
     /// Returns when anything was last received. It is not [forgotten](Self::forget).
     pub(super) fn heard(&self) -> Option<Instant> {
         self.heard.get()
-    }
-
-    /// Wakes `waker` once, by the next read.
-    pub(super) fn wake_by_read(&self, waker: Waker) {
-        self.first_read.set(Some(waker));
     }
 
     /// Waits until the stream is closed. One task may wait for that.
@@ -265,9 +258,6 @@ impl Read for ObservedTransport {
         if matches!(read, Poll::Ready(Ok(()))) {
             self.observed.reads.set(self.observed.reads.get().saturating_add(1));
             self.observed.heard.set(Some(turn_time()));
-            if let Some(waker) = self.observed.first_read.take() {
-                waker.wake();
-            }
         }
         read
     }

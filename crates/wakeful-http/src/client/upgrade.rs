@@ -40,7 +40,8 @@ pub enum UpgradeAnswer {
 impl<B: OutgoingBody> Host<B> {
     /// Sends `request` on a new connection, and returns the server's answer. The request must have
     /// the header `connection: upgrade`, and an `upgrade` header with the protocol. It is sent only
-    /// once. If no connection could be made, the error contains the request.
+    /// once. If no connection could be made, or if the connection ended before anything was written,
+    /// the error contains the request.
     ///
     /// The connection does not count towards
     /// [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections).
@@ -113,7 +114,15 @@ impl<B: OutgoingBody> Host<B> {
         observed.awaits_head(pool.settings.max_header_size);
         let response = driven.until(sender.try_send_request(request)).await;
         observed.head_has_come();
-        let response = response.map_err(|failed| broken(failed.into_error()))?;
+        let response = match response {
+            Ok(response) => response,
+            Err(mut failed) => {
+                // hyper reads before it writes, and gives back what it has not taken.
+                let untouched = failed.take_message().map(|request| request.map(Outgoing::on_none));
+                let error = broken(failed.into_error());
+                return Err(SendFailure { error, request: untouched.and_then(given) });
+            }
+        };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             driven.finish().await.map_err(broken)?;
             let parts = driven.connection.into_parts();

@@ -12,6 +12,7 @@ mod material;
 mod panics;
 mod retire;
 mod retries;
+mod stream_limit;
 mod tls;
 mod upgrade;
 

@@ -176,21 +176,115 @@ fn retries_can_be_switched_off() {
     });
 }
 
+/// A server whose first connections close when they have a request.
+async fn closes_first(connections: usize) -> (SocketAddr, Rc<Cell<usize>>) {
+    let (seen, requests) = counter();
+    let addr = scripted(move |number, mut stream| {
+        let seen = seen.clone();
+        async move {
+            read_request(&mut stream).await;
+            seen.set(seen.get() + 1);
+            if number >= connections {
+                answer(&mut stream, &format!("connection {number}")).await;
+            }
+        }
+    })
+    .await;
+    (addr, requests)
+}
+
 #[test]
-fn a_new_connection_that_closes_without_a_word_is_the_servers_answer() {
+fn an_idempotent_request_is_repeated_once_if_a_new_connection_closes_without_a_word() {
     on_a_loop(async {
-        let (seen, connections) = counter();
-        let addr = scripted(move |_, mut stream| {
+        for (method, is_repeated) in [("GET", true), ("PUT", true), ("POST", false)] {
+            for deadly in [1, 2] {
+                let (addr, requests) = closes_first(deadly).await;
+                let (client, host) = http1(Client::builder().retries(5), addr);
+                let sent = host.send_replayable(request(method, "/", "a body")).await;
+                if is_repeated && deadly == 1 {
+                    assert_eq!(text(sent).await, "connection 1");
+                } else {
+                    let error = sent.unwrap_err();
+                    assert!(matches!(error, ClientError::Exchange { .. }), "{error}");
+                }
+                let retries = usize::from(is_repeated);
+                assert_eq!(client.counts().retried(), retries as u64, "{method}");
+                assert_eq!(requests.get(), 1 + retries, "{method}");
+            }
+        }
+    });
+}
+
+/// Its pooled connection may close for a reason of its own, and then a new one does.
+#[test]
+fn a_request_that_was_repeated_is_not_repeated_because_of_a_new_connection() {
+    on_a_loop(async {
+        let (seen, requests) = counter();
+        let addr = scripted(move |number, mut stream| {
             let seen = seen.clone();
             async move {
-                seen.set(seen.get() + 1);
-                read_request(&mut stream).await;
+                for request in 0.. {
+                    if read_request(&mut stream).await.is_empty() {
+                        return;
+                    }
+                    seen.set(seen.get() + 1);
+                    if (number, request) != (0, 0) {
+                        return;
+                    }
+                    answer(&mut stream, "the first").await;
+                }
             }
         })
         .await;
-        let (client, host) = http1(Client::builder(), addr);
-        assert!(host.send(get("/")).await.is_err());
-        assert_eq!((client.counts().retried(), connections.get()), (0, 1));
+        let (client, host) = http1(Client::builder().retries(5), addr);
+        assert_eq!(text(host.send(get("/")).await).await, "the first");
+        host.send(get("/")).await.unwrap_err();
+        assert_eq!((client.counts().retried(), requests.get()), (1, 3));
+    });
+}
+
+/// A caller that can ask another server gets it back at once.
+#[test]
+fn a_request_whose_new_connection_closed_goes_to_one_other_server_at_most() {
+    on_a_loop(async {
+        let copy = |body: &Full<Bytes>| Some(body.clone());
+        let (first, first_requests) = closes_first(usize::MAX).await;
+        let (second, second_requests) = closes_first(usize::MAX).await;
+        let (client, first) = http1(Client::builder(), first);
+        let second = client.host(&wakeful_http::client::Target::from(second));
+        let failure = first.send_with(request("PUT", "/", "a body"), copy).await.unwrap_err();
+        assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
+        let again = failure.request.expect("its method is idempotent");
+        let body = again.body().clone().collect().await.unwrap().to_bytes();
+        assert_eq!((again.method().as_str(), &body[..]), ("PUT", &b"a body"[..]));
+        let failure = second.send_with(*again, copy).await.unwrap_err();
+        assert!(failure.request.is_none(), "it may be deadly");
+        assert_eq!((first_requests.get(), second_requests.get()), (1, 1));
+        assert_eq!(client.counts().retried(), 0);
+        let failure = first.send_with(request("POST", "/", "a body"), copy).await.unwrap_err();
+        assert!(failure.request.is_none(), "its method is not idempotent");
+    });
+}
+
+#[test]
+fn an_idempotent_request_is_repeated_once_if_a_new_connection_of_http2_breaks_off() {
+    on_a_loop(async {
+        for (method, deadly, connections) in [("GET", 1, 2), ("GET", 2, 2), ("POST", 1, 1)] {
+            let addr = scripted(move |number, stream| async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    if number < deadly {
+                        return;
+                    }
+                    respond.send_response(Response::new(()), true).unwrap();
+                }
+            })
+            .await;
+            let (client, host) = http2(Client::builder(), addr);
+            let sent = host.send(request(method, "/", "")).await;
+            assert_eq!(sent.is_ok(), (method, deadly) == ("GET", 1), "{sent:?}");
+            assert_eq!(client.counts().opened(), connections, "{method}");
+        }
     });
 }
 

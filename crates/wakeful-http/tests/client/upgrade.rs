@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http::StatusCode;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use wakeful_http::client::{Awaited, UpgradeAnswer};
 
 use super::*;
@@ -151,6 +151,42 @@ fn a_request_that_no_server_had_comes_back() {
         assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
         assert!(failure.request.is_none());
     });
+}
+
+/// As a backend does that ends while the connection waits in its backlog.
+#[test]
+fn a_request_whose_connection_ends_before_anything_is_written_comes_back() {
+    for is_reset in [false, true] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (close, closes) = std::sync::mpsc::channel();
+        let (closed, has_closed) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            if is_reset {
+                SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            closes.recv().unwrap();
+            drop(stream);
+            closed.send(()).unwrap();
+        });
+        on_a_loop(async move {
+            let (_client, host) = http1(Client::builder(), addr);
+            let waits = |what| {
+                if what == Awaited::Response {
+                    close.send(()).unwrap();
+                    has_closed.recv().unwrap();
+                }
+            };
+            let request = asking(request("GET", "/", "a body"));
+            let failure = host.upgrade_watched(request, waits).await.unwrap_err();
+            assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
+            let (head, body) = failure.request.expect("nothing was sent").into_parts();
+            assert_eq!(head.headers["upgrade"], "echo");
+            assert_eq!(body.collect().await.unwrap().to_bytes(), "a body");
+        });
+        server.join().unwrap();
+    }
 }
 
 #[test]

@@ -21,11 +21,11 @@ pub(super) struct Attempts {
 }
 
 /// The second attempt at the same backend. A server that is restarted or reloaded closes the
-/// connections that have not said anything yet, and accepts new ones.
+/// connections that it has not answered yet, and accepts new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Second {
     NoReason,
-    /// This backend has closed a connection before anything of the request was sent.
+    /// This backend has closed a connection, and the request can be sent again.
     At(Id),
     Made,
 }
@@ -81,14 +81,19 @@ fn is_refusal(error: &ClientError) -> bool {
     }
 }
 
-/// Has the backend closed the connection, or its TLS handshake, before it could see the request?
+/// Has the backend closed the connection before it answered? That may have been in the TLS
+/// handshake.
 fn is_closed_early(error: &ClientError) -> bool {
-    let ClientError::Connect { source, .. } = error else { return false };
-    matches!(
-        source.kind(),
-        ErrorKind::UnexpectedEof
-            | ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::BrokenPipe
-    )
+    match error {
+        ClientError::Connect { source, .. } => matches!(
+            source.kind(),
+            ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+        ),
+        // The client gives the request back in this case only.
+        ClientError::Exchange { .. } => true,
+        _ => false,
+    }
 }

@@ -260,8 +260,11 @@ impl ProxyOptions {
 
     /// Sets how many backends the proxy may try for one request, as long as no backend has acted on
     /// it. Backends that refuse the connection do not count, but after 32 of these the proxy gives
-    /// up. If none is left, a backend that has closed the connection in its TLS handshake is tried
-    /// once more, within this number.
+    /// up. If none is left, a backend that has closed the connection, in its TLS handshake for
+    /// example, is tried once more, within this number.
+    ///
+    /// An idempotent request whose new connection closed before any response byte is sent to one
+    /// other backend at most, because the request itself may be the cause.
     pub fn attempts(mut self, backends: usize) -> Self {
         self.attempts = backends;
         self

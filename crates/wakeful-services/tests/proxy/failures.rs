@@ -217,7 +217,9 @@ fn what_is_no_response_is_a_502() {
         let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = get(addr(&proxy), "/");
         assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
-        assert_eq!(proxy.counts().backends()[0].failures(), 1, "{garbage:?}");
+        // If nothing came, the request is sent once more.
+        let failures = if garbage.is_empty() { 2 } else { 1 };
+        assert_eq!(proxy.counts().backends()[0].failures(), failures, "{garbage:?}");
     }
 }
 
@@ -296,20 +298,60 @@ fn a_kept_connection_that_is_reset_costs_a_get_nothing_and_is_a_502_for_a_post()
     let backend = resetting();
     let proxy2 = proxy(&[backend.addr], |settings| settings);
     assert!(get(addr(&proxy2), "/").ends_with("once"));
-    let post = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nconnection: close\r\n\r\n1";
-    assert_status(&ask(addr(&proxy2), post), 502);
+    assert_status(&ask(addr(&proxy2), POST), 502);
     assert_eq!((backend.requests().len(), proxy2.counts().retried()), (2, 0));
 }
 
+/// Resets its first connections when they have a request.
+fn resets_first(connections: usize) -> Backend {
+    Backend::start(move |this, stream| {
+        if let Some(request) = this.read(stream) {
+            match this.connections() > connections {
+                true => answer(stream, &request),
+                false => reset(stream),
+            }
+        }
+    })
+}
+
+const POST: &str = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nconnection: close\r\n\r\n1";
+
 #[test]
 fn a_backend_that_resets_at_once_is_a_502() {
-    let backend = Backend::start(|this, stream| {
-        this.read(stream);
-        reset(stream);
+    for (resets, got, status) in [(usize::MAX, 2, 502), (1, 2, 200)] {
+        let backend = resets_first(resets);
+        let proxy1 = proxy(&[backend.addr], |settings| settings);
+        assert_status(&get(addr(&proxy1), "/"), status);
+        assert_eq!(backend.requests().len(), got, "a GET is sent once more");
+        let backend = resets_first(resets);
+        let proxy2 = proxy(&[backend.addr], |settings| settings);
+        assert_status(&ask(addr(&proxy2), POST), 502);
+        assert_eq!(backend.requests().len(), 1, "a POST is not");
+    }
+}
+
+/// As where something else accepts for a backend that is gone.
+#[test]
+fn a_backend_that_resets_at_once_costs_no_get_while_another_one_serves() {
+    let (broken, backend) = (resets_first(usize::MAX), Backend::mirror());
+    let proxy = proxy(&[broken.addr, backend.addr], |settings| settings);
+    until("it is left out", || {
+        assert_status(&get(addr(&proxy), "/"), 200);
+        proxy.counts().backends()[0].ejections() == 1
     });
-    let proxy = proxy(&[backend.addr], |settings| settings);
+    assert_eq!((broken.requests().len(), proxy.counts().retried()), (3, 3));
+    assert_eq!(proxy.counts().backends()[1].failures(), 0);
+}
+
+/// The request may be the reason.
+#[test]
+fn a_request_whose_new_connections_are_reset_meets_two_backends_only() {
+    let backends = [(); 4].map(|()| resets_first(usize::MAX));
+    let proxy = proxy(&backends.each_ref().map(|backend| backend.addr), |settings| settings);
     assert_status(&get(addr(&proxy), "/"), 502);
-    assert_eq!(backend.requests().len(), 1);
+    let got: Vec<_> = backends.iter().map(|backend| backend.requests().len()).collect();
+    assert_eq!(got.iter().sum::<usize>(), 2, "{got:?}");
+    assert!(got.iter().all(|got| *got < 2), "{got:?}");
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::client::transport::{ObservedTransport, Transport};
 use crate::client::unused::UnusedTimer;
 use crate::foreign_code::{self, Contained};
 
+/// h2's limit of streams until it has applied the server's first settings. No server can set it:
+/// its limit has 32 bits, and no limit is `usize::MAX`.
+const NO_SETTINGS_YET: usize = usize::MAX - 1;
 /// How many streams whose responses were given up h2 remembers, for a second. What still comes on
 /// them is ignored. What comes on a stream that is forgotten counts as an error of the server, and
 /// h2 ends the connection after 1,024 of these.
@@ -51,14 +54,15 @@ pub(in crate::client) async fn start<B: OutgoingBody>(
     let (sender, connection) = http2::Builder::new(tasks.clone())
         .timer(LoopTimer)
         .max_header_list_size(headers)
-        .initial_max_send_streams(1)
+        .initial_max_send_streams(NO_SETTINGS_YET)
         .initial_stream_window_size(settings.stream_window)
         .initial_connection_window_size(connection_window(settings.stream_window))
         .max_send_buf_size(SEND_BUFFER)
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
         .handshake::<_, Outgoing<B>>(io)
         .await?;
-    let this = Rc::new(Http2::new(owner, sender, tasks, limit(&connection), observed));
+    let limit = limit(&connection).unwrap_or(1);
+    let this = Rc::new(Http2::new(owner, sender, tasks, limit, observed));
     wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
     Ok(this)
 }
@@ -68,9 +72,11 @@ fn connection_window(stream_window: u32) -> u32 {
     LEAST_CONNECTION_WINDOW.max(stream_window * u32::from(MOST_STREAMS))
 }
 
-/// How many streams the server allows, up to [`MOST_STREAMS`].
-fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
-    connection.current_max_send_streams().min(MOST_STREAMS.into())
+/// How many streams the server allows, up to [`MOST_STREAMS`]. `None`: h2 has not applied the
+/// server's settings yet.
+fn limit<B: OutgoingBody>(connection: &Driven<B>) -> Option<usize> {
+    let limit = connection.current_max_send_streams();
+    (limit != NO_SETTINGS_YET).then_some(limit.min(MOST_STREAMS.into()))
 }
 
 async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, idle_timeout: Duration) {
@@ -88,22 +94,16 @@ async fn hand_over_requests<B: OutgoingBody>(
     idle_timeout: Duration,
 ) {
     let observed = &this.observed;
-    let listener = PanicListener::of(&this.tasks);
+    let (listener, limit_watch) = (PanicListener::of(&this.tasks), this.tasks.limit_watch());
     let mut connection = Contained::new(connection);
     let mut timer = UnusedTimer::new(idle_timeout);
-    let mut waits_for_settings = true;
     let mut settings_are_late = pin!(sleep_until(now() + SILENCE));
     poll_fn(|cx| {
-        if waits_for_settings {
-            // The task waits for the server's settings first, because they contain the limit of
-            // streams.
-            waits_for_settings = false;
-            observed.wake_by_read(cx.waker().clone());
-        }
         if listener.have_panicked() {
             return Poll::Ready(());
         }
         listener.wakes(cx.waker());
+        limit_watch.wakes(cx);
         // This also polls request bodies, which are user code.
         let polled = this.tasks.contain(|| {
             let ended = Pin::new(&mut *connection).poll(cx);
@@ -122,11 +122,14 @@ async fn hand_over_requests<B: OutgoingBody>(
             this.close_if_over();
         }
         let gets_old = this.is_new.get()
-            && (observed.reads() > 0 || settings_are_late.as_mut().poll(cx).is_ready());
+            && (limit.is_some() || settings_are_late.as_mut().poll(cx).is_ready());
         if gets_old {
             this.is_new.set(false);
         }
-        if (this.limit.replace(limit) < limit || gets_old || has_written_one)
+        let (has_settings, limit) = (limit.is_some(), limit.unwrap_or(1));
+        let is_raised = this.limit.replace(limit) < limit;
+        limit_watch.set(!has_settings || limit_watch.is_on() && this.open_streams() >= limit);
+        if (is_raised || gets_old || has_written_one)
             && let Some(owner) = this.owner.upgrade()
         {
             owner.has_room();
