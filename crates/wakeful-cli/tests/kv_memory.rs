@@ -1,5 +1,5 @@
-//! What `wakeful serve` takes of memory, whatever connections send and do not read, and what it does
-//! if there is none.
+//! What `wakeful serve` takes of memory, whatever connections send and do not read, and what it
+//! does if there is none.
 
 mod common;
 

@@ -40,8 +40,8 @@ pub enum UpgradeAnswer {
 impl<B: OutgoingBody> Host<B> {
     /// Sends `request` on a new connection, and returns the server's answer. The request must have
     /// the header `connection: upgrade`, and an `upgrade` header with the protocol. It is sent only
-    /// once. If no connection could be made, or if the connection ended before anything was written,
-    /// the error contains the request.
+    /// once. If no connection could be made, or if it ended before anything was written, the error
+    /// contains the request.
     ///
     /// The connection does not count towards
     /// [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections).

@@ -19,8 +19,8 @@
 //! # Somebody looks for a connection that a worker was woken for and does not take
 //! That worker rings one that is in. If nobody accepts (all are full), it first notes that a
 //! connection is unclaimed, and then looks for one that is in again. A worker that comes in checks
-//! afterwards whether one is unclaimed. So either it sees the note, or its bell rings. A worker that
-//! is not in any more when it hears its bell passes the ring on.
+//! afterwards whether one is unclaimed. So either it sees the note, or its bell rings. A worker
+//! that is not in any more when it hears its bell passes the ring on.
 //!
 //! # The bell rings for a worker whose turn it is
 //! The states and the number of active workers determine whose turn it is. A worker that changes
