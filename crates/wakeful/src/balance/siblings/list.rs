@@ -110,14 +110,15 @@ pub(super) trait List {
     /// Called by the worker at `place` when its bell has rung. Returns whether it must look for
     /// connections that the kernel woke other workers for. If not, another one does.
     fn is_to_look(&self, place: usize) -> bool {
-        if self.state(place) != State::IN {
-            self.others_take_over(Some(place));
-            return false;
-        }
-        // Before it looks: what is noted from now on may come too late for this look.
+        // Before it looks: what is noted from now on may come too late for this look. And before it
+        // reads its state: if another loop of this worker runs full, that one's note must stay.
         self.unclaimed_word().store(0, SeqCst);
         between();
-        true
+        let is_in = self.state(place) == State::IN;
+        if !is_in {
+            self.others_take_over(Some(place));
+        }
+        is_in
     }
 
     /// The places of the workers that accept, in order.
@@ -158,7 +159,7 @@ pub(super) trait List {
         }
         let may = self.are_in().next().is_some() && !self.is_turn_of(place);
         if !may {
-            self.change_state(place, State::OUT, State::IN);
+            self.comes_in(place);
         }
         may
     }
@@ -174,7 +175,7 @@ pub(super) trait List {
         // Others may have gone out at the same time.
         let may = enough();
         if !may {
-            self.change_state(place, State::OUT, State::IN);
+            self.comes_in(place);
         }
         may
     }
@@ -210,7 +211,10 @@ pub(super) trait List {
         self.unclaimed_word().store(1, SeqCst);
         between();
         // One may have come in before it could see that.
-        self.accepting().filter(|one| Some(*one) != place).for_each(|one| self.ring(one));
+        // The one at `place` only if it is in by now: otherwise it would ring for itself again and
+        // again.
+        let rings = |one: &usize| Some(*one) != place || self.state(*one) == State::IN;
+        self.accepting().filter(rings).for_each(|one| self.ring(one));
     }
 
     /// Should the worker at `place` be in?

@@ -16,6 +16,8 @@ struct Model {
     rung: [AtomicBool; 3],
     /// Whether a worker that was in looked for connections.
     looked: AtomicBool,
+    /// Like `Balancer::looks_at_turn`, of the worker at place 1.
+    looks_at_turn: AtomicUsize,
 }
 
 impl Model {
@@ -25,6 +27,7 @@ impl Model {
             active: AtomicUsize::new(1),
             unclaimed: AtomicUsize::new(0),
             looked: AtomicBool::new(false),
+            looks_at_turn: AtomicUsize::new(0),
             rung: [false; 3].map(AtomicBool::new),
         })
     }
@@ -35,6 +38,21 @@ impl Model {
             self.comes_in(place);
         } else {
             self.may_go_out(place);
+        }
+    }
+
+    /// Like `Balancer::see_whose_turn_it_is`.
+    fn sees_whose_turn_it_is(&self) {
+        if self.looks_at_turn.fetch_add(1, SeqCst) > 0 {
+            return;
+        }
+        let mut seen = 1;
+        loop {
+            self.looks(1);
+            match self.looks_at_turn.compare_exchange(seen, 0, SeqCst, SeqCst) {
+                Ok(_) => return,
+                Err(more) => seen = more,
+            }
         }
     }
 
@@ -91,7 +109,8 @@ impl List for Model {
     }
 
     fn ring(&self, place: usize) {
-        self.rung[place].store(true, SeqCst);
+        // Like a write to an eventfd, which is not lost either.
+        self.rung[place].swap(true, SeqCst);
     }
 }
 
@@ -235,4 +254,27 @@ fn loom_one_goes_out_whose_bell_rang_for_a_connection() {
         [|model| model.others_take_over(None), |model| model.looks(2)],
         Model::check_that_one_looked,
     );
+}
+
+/// Two loops of the worker at place 1: one hears the bell while the other one looks whose turn it
+/// is.
+#[test]
+fn loom_one_hears_its_bell_while_it_goes_out() {
+    check(Some(3), || {
+        let model = Model::new([State::IN, State::IN, State::FREE]);
+        let acts: [fn(&Model); 2] =
+            [|model| model.pauses(0, State::FULL), |model| model.sees_whose_turn_it_is()];
+        let threads = acts.map(|act| {
+            let model = model.clone();
+            thread::spawn(move || act(&model))
+        });
+        if model.rung[1].swap(false, SeqCst) {
+            model.sees_whose_turn_it_is();
+            if model.is_to_look(1) {
+                model.looked.store(true, SeqCst);
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        model.check_that_one_looked();
+    });
 }
