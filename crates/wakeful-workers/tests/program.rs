@@ -592,8 +592,13 @@ fn a_worker_whose_program_takes_term_while_it_starts_drains_when_it_accepts(meth
     assert!(master.ends_within_guard().success());
 }
 
+/// Its first thread may be dead before the others. Only the death of all is the worker's.
 fn wait_until_dead(worker: u32) {
     wait_until_in_state(worker, "Z");
+    let start = Instant::now();
+    while fs::read_dir(format!("/proc/{worker}/task")).unwrap().count() > 1 {
+        assert!(start.elapsed() < GUARD, "threads of it live on");
+    }
 }
 
 fn wait_until_in_state(worker: u32, state: &str) {
