@@ -47,7 +47,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 20] = [
+const TESTS: [Test; 21] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -92,6 +92,10 @@ const TESTS: [Test; 20] = [
     (
         "a_handler_that_ends_its_process_during_the_first_start_costs_one_worker",
         a_handler_that_ends_its_process_during_the_first_start_costs_one_worker,
+    ),
+    (
+        "a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master",
+        a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master,
     ),
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
@@ -237,6 +241,14 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     }
     let server = ConnectionServer::new(worker.listeners()?)
         .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
+    let server = match role {
+        "set-up ends" => server.on_each_loop(|| async { std::process::exit(CODE) }),
+        "set-up blocks" => server.on_each_loop(|| async {
+            std::thread::sleep(GUARD);
+            Ok(())
+        }),
+        _ => server,
+    };
     let start = || {
         if role != "serves early" {
             wait_while_slow();
@@ -281,6 +293,9 @@ fn refused_calls(role: &str) -> &'static [libc::c_long] {
 
 /// The limits of starts and drains where processes are paused. A pause lasts longer.
 const LIMIT: Duration = Duration::from_secs(4);
+
+/// The exit code of a set-up that ends its process.
+const CODE: i32 = 3;
 
 /// Asks a handler to end its process.
 const END: u8 = b'e';
@@ -641,6 +656,18 @@ fn a_handler_that_ends_its_process_during_the_first_start_costs_one_worker(metho
     assert!(asks(&addr).starts_with("SigBlk"));
     master.signal("TERM");
     assert!(master.ends_within_guard().success());
+}
+
+/// It would do the same again and again.
+fn a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master(method: StartMethod) {
+    for (role, how, code) in [
+        ("set-up ends", "has ended with exit code 3", CODE),
+        ("set-up blocks", "was killed by signal 9", 1),
+    ] {
+        let mut master = Running::start(role, method, None);
+        assert!(master.says(how).starts_with("before it accepted: this master ends"));
+        assert_eq!(master.ends_within_guard().code(), Some(code));
+    }
 }
 
 fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays(method: StartMethod) {

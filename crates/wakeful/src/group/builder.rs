@@ -225,6 +225,10 @@ impl LoopGroupBuilder {
         }
     }
 
+    pub(crate) fn its_heartbeats(&self) -> Option<&Heartbeats> {
+        self.heartbeats.as_ref()
+    }
+
     /// Starts the threads and their loops.
     ///
     /// # Errors
