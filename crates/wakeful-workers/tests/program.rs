@@ -18,7 +18,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use wakeful::LoopGroup;
 use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::log::LossyWriter;
-use wakeful_workers::{Master, Role, StartMethod, is_executed_worker};
+use wakeful::time::sleep;
+use wakeful_workers::{Master, Orphans, Role, StartMethod, is_executed_worker};
 
 #[path = "../../wakeful/tests/refused/mod.rs"]
 mod refused;
@@ -47,7 +48,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 21] = [
+const TESTS: [Test; 23] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -118,6 +119,14 @@ const TESTS: [Test; 21] = [
         what_an_old_master_is_told_after_an_upgrade_reaches_the_new_one,
     ),
     ("workers_end_with_a_master_that_is_killed", workers_end_with_a_master_that_is_killed),
+    (
+        "a_worker_that_waits_in_a_set_up_ends_with_a_master_that_is_killed",
+        a_worker_that_waits_in_a_set_up_ends_with_a_master_that_is_killed,
+    ),
+    (
+        "a_worker_that_is_to_go_on_without_its_master_ends_its_set_up",
+        a_worker_that_is_to_go_on_without_its_master_ends_its_set_up,
+    ),
     (
         "after_its_end_a_master_has_its_signals_as_before",
         after_its_end_a_master_has_its_signals_as_before,
@@ -194,7 +203,7 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     for call in refused_calls(role) {
         refused::refuse(*call)?;
     }
-    if is_executed_worker() && !["serves early", "takes TERM"].contains(&role) {
+    if is_executed_worker() && !["serves early", "takes TERM", "goes on"].contains(&role) {
         wait_while_slow();
     }
     let group = LoopGroup::builder().loops(1);
@@ -209,11 +218,12 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             None => StartMethod::Fork,
         })
         .start_timeout(match role {
-            "serves early" | "takes TERM" => GUARD,
+            "serves early" | "takes TERM" | "set-up waits" | "goes on" => GUARD,
             _ => Duration::from_secs(1),
         });
     let master = match role {
         "paused" => master.start_timeout(LIMIT).drain_timeout(LIMIT),
+        "goes on" => master.orphans(Orphans::GoOn),
         _ => master,
     };
     let mut worker = match master.run()? {
@@ -247,10 +257,21 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             std::thread::sleep(GUARD);
             Ok(())
         }),
+        "set-up waits" => server.on_each_loop(|| {
+            eprintln!("the set-up waits");
+            std::future::pending()
+        }),
+        "goes on" => server.on_each_loop(|| async {
+            eprintln!("the set-up waits");
+            while is_slow() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        }),
         _ => server,
     };
     let start = || {
-        if role != "serves early" {
+        if !["serves early", "goes on"].contains(&role) {
             wait_while_slow();
         }
         let serving = server.start(|| answer)?;
@@ -272,9 +293,13 @@ fn serve(role: &str) -> io::Result<ExitCode> {
 const SHARED: &[u8] = b"\n\nshared\0\xff";
 
 fn wait_while_slow() {
-    while env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is)) {
+    while is_slow() {
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+fn is_slow() -> bool {
+    env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is))
 }
 
 /// The system calls that a seccomp filter refuses.
@@ -795,6 +820,37 @@ fn workers_end_with_a_master_that_is_killed(method: StartMethod) {
     assert!(asks(&addr).starts_with("SigBlk"));
     master.signal("KILL");
     master.says("the master is gone");
+    wait_until_gone(worker);
+}
+
+/// Otherwise it would keep the sockets for ever.
+fn a_worker_that_waits_in_a_set_up_ends_with_a_master_that_is_killed(method: StartMethod) {
+    let mut master = Running::start("set-up waits", method, None);
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, method);
+    master.says("the set-up waits");
+    master.signal("KILL");
+    wait_until_gone(worker);
+    // It is the result of `main`.
+    master.says("MasterIsGone");
+}
+
+fn a_worker_that_is_to_go_on_without_its_master_ends_its_set_up(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("goes on", method, Some(&slow));
+    let addr = master.addr();
+    let first = master.first.id();
+    worker_that_starts(&mut master, first, method);
+    master.says("the set-up waits");
+    master.signal("KILL");
+    assert!(!master.ends_within_guard().success());
+    fs::remove_file(&slow).unwrap();
+    assert!(asks(&addr).starts_with("SigBlk"));
+}
+
+fn wait_until_gone(worker: u32) {
     let start = Instant::now();
     while is_ours(worker) {
         assert!(start.elapsed() < GUARD, "the worker lives on");
@@ -878,11 +934,7 @@ fn a_worker_whose_master_is_killed_before_it_begins_ends() {
     // It has another parent by now, and is a worker all the same.
     fs::remove_file(&slow).unwrap();
     master.says("the master is gone");
-    let start = Instant::now();
-    while is_ours(worker) {
-        assert!(start.elapsed() < GUARD, "the worker lives on");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_gone(worker);
 }
 
 /// Where the program's own file is in the memory of a process.
