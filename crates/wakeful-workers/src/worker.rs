@@ -99,7 +99,8 @@ impl Worker {
     ///
     /// With [`AcceptStrategy::ReusePort`](wakeful::accept::AcceptStrategy::ReusePort) each listener
     /// has a socket for each loop ([`SharedListener::from_sockets`]). The worker's group must then
-    /// have as many loops as the group that was given to the master.
+    /// have as many loops as the group that was given to the master. If that one has a loop for
+    /// each CPU, the worker's has as many by its [`heartbeats`](Self::heartbeats).
     ///
     /// # Errors
     /// No descriptors are left.

@@ -14,9 +14,11 @@ use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing_subscriber::fmt::MakeWriter;
 use wakeful::LoopGroup;
-use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
+use wakeful::accept::{AcceptStrategy, Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::log::LossyWriter;
 use wakeful::time::sleep;
 use wakeful_workers::{Master, Orphans, Role, StartMethod, is_executed_worker};
@@ -48,7 +50,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 23] = [
+const TESTS: [Test; 24] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -97,6 +99,10 @@ const TESTS: [Test; 23] = [
     (
         "a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master",
         a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master,
+    ),
+    (
+        "where_each_loop_has_its_own_socket_workers_start_after_a_change_of_the_cpus",
+        where_each_loop_has_its_own_socket_workers_start_after_a_change_of_the_cpus,
     ),
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
@@ -206,11 +212,17 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     if is_executed_worker() && !["serves early", "takes TERM", "goes on"].contains(&role) {
         wait_while_slow();
     }
-    let group = LoopGroup::builder().loops(1);
-    // An upgrade gets it from the master before.
-    let first = TcpListener::bind("127.0.0.1:0")?;
-    let master = Master::new(group.clone())
-        .passed([SharedListener::from_socket(OwnedFd::from(first))?])
+    let (group, master) = if role == "own sockets" {
+        let group = LoopGroup::builder();
+        let master = Master::new(group.clone()).strategy(AcceptStrategy::ReusePort);
+        (group, master.listen(["127.0.0.1:0".parse().unwrap()]))
+    } else {
+        let group = LoopGroup::builder().loops(1);
+        // An upgrade gets it from the master before.
+        let first = OwnedFd::from(TcpListener::bind("127.0.0.1:0")?);
+        (group.clone(), Master::new(group).passed([SharedListener::from_socket(first)?]))
+    };
+    let master = master
         .workers(1)
         .shared_data(SHARED)
         .start_method(match env::var_os(EXEC) {
@@ -692,6 +704,32 @@ fn a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master(method: StartM
         let mut master = Running::start(role, method, None);
         assert!(master.says(how).starts_with("before it accepted: this master ends"));
         assert_eq!(master.ends_within_guard().code(), Some(code));
+    }
+}
+
+/// The master has made a socket for each loop, so it must not count the loops anew.
+fn where_each_loop_has_its_own_socket_workers_start_after_a_change_of_the_cpus(
+    method: StartMethod,
+) {
+    let all = sched_getaffinity(None).unwrap();
+    let Some(first) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)) else { return };
+    let mut one = CpuSet::new();
+    one.set(first);
+    if all == one {
+        return eprintln!("skipped: there is only one CPU");
+    }
+    for (before, after) in [(&all, &one), (&one, &all)] {
+        sched_setaffinity(None, before).unwrap();
+        let mut master = Running::start("own sockets", method, None);
+        sched_setaffinity(None, &all).unwrap();
+        let addr = master.addr();
+        let worker = master.next_worker();
+        sched_setaffinity(Some(Pid::from_child(&master.first)), after).unwrap();
+        signal(worker, "KILL");
+        master.says("another one takes its place");
+        let said = master.says(": worker ");
+        assert!(said.ends_with(" accepts"), "{said}");
+        assert!(asks(&addr).starts_with("SigBlk"));
     }
 }
 
