@@ -125,13 +125,13 @@ impl Crew {
     }
 
     /// Notes that no process could be started for this place. Returns whether to try again after a
-    /// pause: the first workers must all start.
+    /// pause: the first workers must all start, but not what should replace one of them.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) -> bool {
         if self.is_ending {
             self.clearing.remove(&place);
         }
         self.pause(place, now);
-        self.has_begun
+        self.has_begun || self.is_filled(place)
     }
 
     /// Notes that a worker accepts. Returns whether that completes the start or a replacement of
@@ -183,14 +183,11 @@ impl Crew {
         if member.state == State::Ready {
             return Loss::Sudden;
         }
-        if !self.has_begun {
-            return if has_served { Loss::Sudden } else { Loss::First };
-        }
         if self.is_filled(member.place) {
             self.is_replacing = false;
             return Loss::Replacement;
         }
-        Loss::Sudden
+        if self.has_begun || has_served { Loss::Sudden } else { Loss::First }
     }
 
     /// Requests that each worker be replaced by one that starts from now on.
@@ -206,13 +203,14 @@ impl Crew {
         std::mem::take(&mut self.is_replacing)
     }
 
-    /// Sets how many workers are wanted. Returns whether that completes a replacement of all.
+    /// Sets how many workers are wanted. Returns whether that completes the start or a replacement
+    /// of all, because the workers for which it waited are no longer wanted.
     pub(crate) fn set_wanted(&mut self, wanted: usize) -> bool {
         self.wanted = wanted;
         if wanted > 0 {
             self.clearing.retain(|place| *place >= wanted);
         }
-        self.has_begun && self.completes()
+        self.completes()
     }
 
     pub(crate) fn wanted(&self) -> usize {

@@ -141,6 +141,12 @@ impl Running {
             AcceptStrategy::ReusePort => NonZeroUsize::new(group.loop_count()?),
             _ => None,
         };
+        // Each worker needs as many loops as there are sockets for it, also if the number of CPUs
+        // changes.
+        let group = match loops {
+            Some(loops) => group.loops(loops.get()),
+            None => group,
+        };
         let each = loops.map(|loops| (workers, loops.get()));
         let listeners = Listeners::open(&listen, passed, &admin, inherited, each)?;
         // The predecessor gets copies before any worker has these sockets.

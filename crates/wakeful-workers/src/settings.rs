@@ -104,8 +104,9 @@ impl Master {
     /// the sockets close.
     ///
     /// With this strategy the master makes all sockets, so it needs a descriptor for each, and
-    /// [`listen`](Self::listen) must have only internet addresses. An upgrade cannot change to this
-    /// strategy or away from it.
+    /// [`listen`](Self::listen) must have only internet addresses. If the workers have a loop for
+    /// each CPU, their number stays what it is when the master starts. An upgrade cannot change to
+    /// this strategy or away from it.
     ///
     /// With the other strategies the workers share one socket for each address.
     /// [`AcceptStrategy::Dispatch`] distributes connections among the loops of the worker that

@@ -7,8 +7,10 @@ use std::future::{pending, poll_fn};
 use std::io;
 use std::iter;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -46,7 +48,8 @@ pub enum Orphans {
     GoOn,
 }
 
-/// The error of [`Worker::serve`] if the worker has drained because its master was gone.
+/// The error of [`Worker::serve`] if the worker has drained, or has not started, because its master
+/// was gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MasterIsGone;
 
@@ -96,7 +99,8 @@ impl Worker {
     ///
     /// With [`AcceptStrategy::ReusePort`](wakeful::accept::AcceptStrategy::ReusePort) each listener
     /// has a socket for each loop ([`SharedListener::from_sockets`]). The worker's group must then
-    /// have as many loops as the group that was given to the master.
+    /// have as many loops as the group that was given to the master. If that one has a loop for
+    /// each CPU, the worker's has as many by its [`heartbeats`](Self::heartbeats).
     ///
     /// # Errors
     /// No descriptors are left.
@@ -153,13 +157,15 @@ impl Worker {
     /// Serves until the master tells this worker to end, or is gone. It works like
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), with
     /// two differences: when `start` has returned, it tells the master that this worker accepts,
-    /// and a second signal does not end it.
+    /// and a second signal does not end it. A start that waits for its set-ups
+    /// ([`on_each_loop`](wakeful::accept::ConnectionServer::on_each_loop)) also ends if the master
+    /// is gone.
     ///
     /// # Errors
     /// The same as for
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
-    /// [`Orphans::Drain`] it is also an error if the worker has drained because its master was
-    /// gone: the [`io::Error`] contains [`MasterIsGone`].
+    /// [`Orphans::Drain`] it is also an error if the worker has drained, or has not started, because
+    /// its master was gone: the [`io::Error`] contains [`MasterIsGone`].
     ///
     /// # Panics
     /// If one of the closures panics.
@@ -174,9 +180,26 @@ impl Worker {
         R: Send + 'static,
         F: Future<Output = io::Error>,
     {
+        let is_orphaned = Arc::new(AtomicBool::new(false));
+        let orphans_start = {
+            let is_orphaned = is_orphaned.clone();
+            let (lifeline, orphans) = (Arc::new(sys::duplicate(&self.lifeline)?), self.orphans);
+            move || {
+                let orphaned = until_orphaned(lifeline.clone(), orphans);
+                let is_orphaned = is_orphaned.clone();
+                async move {
+                    match orphaned {
+                        Ok(orphaned) => orphaned.await,
+                        Err(_) => pending().await,
+                    }
+                    is_orphaned.store(true, Ordering::Release);
+                }
+            }
+        };
         let orphaned = Cell::new(None);
-        run_until_terminated_in(
+        let drained = run_until_terminated_in(
             ONE_SIGNAL,
+            orphans_start,
             || {
                 let server = start()?;
                 orphaned.set(Some(self.orphaned()?));
@@ -198,7 +221,11 @@ impl Worker {
                 }
             },
             drain,
-        )
+        );
+        match drained {
+            Ok(None) if is_orphaned.load(Ordering::Acquire) => Err(io::Error::other(MasterIsGone)),
+            drained => drained,
+        }
     }
 
     /// Tells the master that this worker accepts. The worker that it replaces then drains. This is
@@ -220,16 +247,23 @@ impl Worker {
     /// # Errors
     /// No loop runs on this thread; or no descriptors are left.
     pub fn orphaned(&self) -> io::Result<impl Future<Output = ()> + use<>> {
-        let (lifeline, orphans) = (sys::duplicate(&self.lifeline)?, self.orphans);
-        let lifeline = AsyncFd::new(lifeline)?;
-        Ok(async move {
-            // Nobody writes to the lifeline. It is readable only when the master's end is closed.
-            // (An error means that the loop ends.)
-            if lifeline.readable().await.is_err() || orphans == Orphans::GoOn {
-                pending::<()>().await;
-            }
-        })
+        until_orphaned(sys::duplicate(&self.lifeline)?, self.orphans)
     }
+}
+
+/// Does what [`Worker::orphaned`] documents.
+fn until_orphaned<L: AsFd>(
+    lifeline: L,
+    orphans: Orphans,
+) -> io::Result<impl Future<Output = ()> + use<L>> {
+    let lifeline = AsyncFd::new(lifeline)?;
+    Ok(async move {
+        // Nobody writes to the lifeline. It is readable only when the master's end is closed. (An
+        // error means that the loop ends.)
+        if lifeline.readable().await.is_err() || orphans == Orphans::GoOn {
+            pending::<()>().await;
+        }
+    })
 }
 
 /// The output of the future that is ready first.

@@ -14,11 +14,14 @@ use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing_subscriber::fmt::MakeWriter;
 use wakeful::LoopGroup;
-use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
+use wakeful::accept::{AcceptStrategy, Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::log::LossyWriter;
-use wakeful_workers::{Master, Role, StartMethod, is_executed_worker};
+use wakeful::time::sleep;
+use wakeful_workers::{Master, Orphans, Role, StartMethod, is_executed_worker};
 
 #[path = "../../wakeful/tests/refused/mod.rs"]
 mod refused;
@@ -47,7 +50,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 20] = [
+const TESTS: [Test; 24] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -94,6 +97,14 @@ const TESTS: [Test; 20] = [
         a_handler_that_ends_its_process_during_the_first_start_costs_one_worker,
     ),
     (
+        "a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master",
+        a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master,
+    ),
+    (
+        "where_each_loop_has_its_own_socket_workers_start_after_a_change_of_the_cpus",
+        where_each_loop_has_its_own_socket_workers_start_after_a_change_of_the_cpus,
+    ),
+    (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
         a_worker_that_does_not_start_is_killed_and_the_old_one_stays,
     ),
@@ -114,6 +125,14 @@ const TESTS: [Test; 20] = [
         what_an_old_master_is_told_after_an_upgrade_reaches_the_new_one,
     ),
     ("workers_end_with_a_master_that_is_killed", workers_end_with_a_master_that_is_killed),
+    (
+        "a_worker_that_waits_in_a_set_up_ends_with_a_master_that_is_killed",
+        a_worker_that_waits_in_a_set_up_ends_with_a_master_that_is_killed,
+    ),
+    (
+        "a_worker_that_is_to_go_on_without_its_master_ends_its_set_up",
+        a_worker_that_is_to_go_on_without_its_master_ends_its_set_up,
+    ),
     (
         "after_its_end_a_master_has_its_signals_as_before",
         after_its_end_a_master_has_its_signals_as_before,
@@ -190,14 +209,20 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     for call in refused_calls(role) {
         refused::refuse(*call)?;
     }
-    if is_executed_worker() && !["serves early", "takes TERM"].contains(&role) {
+    if is_executed_worker() && !["serves early", "takes TERM", "goes on"].contains(&role) {
         wait_while_slow();
     }
-    let group = LoopGroup::builder().loops(1);
-    // An upgrade gets it from the master before.
-    let first = TcpListener::bind("127.0.0.1:0")?;
-    let master = Master::new(group.clone())
-        .passed([SharedListener::from_socket(OwnedFd::from(first))?])
+    let (group, master) = if role == "own sockets" {
+        let group = LoopGroup::builder();
+        let master = Master::new(group.clone()).strategy(AcceptStrategy::ReusePort);
+        (group, master.listen(["127.0.0.1:0".parse().unwrap()]))
+    } else {
+        let group = LoopGroup::builder().loops(1);
+        // An upgrade gets it from the master before.
+        let first = OwnedFd::from(TcpListener::bind("127.0.0.1:0")?);
+        (group.clone(), Master::new(group).passed([SharedListener::from_socket(first)?]))
+    };
+    let master = master
         .workers(1)
         .shared_data(SHARED)
         .start_method(match env::var_os(EXEC) {
@@ -205,11 +230,12 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             None => StartMethod::Fork,
         })
         .start_timeout(match role {
-            "serves early" | "takes TERM" => GUARD,
+            "serves early" | "takes TERM" | "set-up waits" | "goes on" => GUARD,
             _ => Duration::from_secs(1),
         });
     let master = match role {
         "paused" => master.start_timeout(LIMIT).drain_timeout(LIMIT),
+        "goes on" => master.orphans(Orphans::GoOn),
         _ => master,
     };
     let mut worker = match master.run()? {
@@ -237,8 +263,27 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     }
     let server = ConnectionServer::new(worker.listeners()?)
         .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
+    let server = match role {
+        "set-up ends" => server.on_each_loop(|| async { std::process::exit(CODE) }),
+        "set-up blocks" => server.on_each_loop(|| async {
+            std::thread::sleep(GUARD);
+            Ok(())
+        }),
+        "set-up waits" => server.on_each_loop(|| {
+            eprintln!("the set-up waits");
+            std::future::pending()
+        }),
+        "goes on" => server.on_each_loop(|| async {
+            eprintln!("the set-up waits");
+            while is_slow() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        }),
+        _ => server,
+    };
     let start = || {
-        if role != "serves early" {
+        if !["serves early", "goes on"].contains(&role) {
             wait_while_slow();
         }
         let serving = server.start(|| answer)?;
@@ -260,9 +305,13 @@ fn serve(role: &str) -> io::Result<ExitCode> {
 const SHARED: &[u8] = b"\n\nshared\0\xff";
 
 fn wait_while_slow() {
-    while env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is)) {
+    while is_slow() {
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+fn is_slow() -> bool {
+    env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is))
 }
 
 /// The system calls that a seccomp filter refuses.
@@ -281,6 +330,9 @@ fn refused_calls(role: &str) -> &'static [libc::c_long] {
 
 /// The limits of starts and drains where processes are paused. A pause lasts longer.
 const LIMIT: Duration = Duration::from_secs(4);
+
+/// The exit code of a set-up that ends its process.
+const CODE: i32 = 3;
 
 /// Asks a handler to end its process.
 const END: u8 = b'e';
@@ -592,8 +644,13 @@ fn a_worker_whose_program_takes_term_while_it_starts_drains_when_it_accepts(meth
     assert!(master.ends_within_guard().success());
 }
 
+/// Its first thread may be dead before the others. Only the death of all is the worker's.
 fn wait_until_dead(worker: u32) {
     wait_until_in_state(worker, "Z");
+    let start = Instant::now();
+    while fs::read_dir(format!("/proc/{worker}/task")).unwrap().count() > 1 {
+        assert!(start.elapsed() < GUARD, "threads of it live on");
+    }
 }
 
 fn wait_until_in_state(worker: u32, state: &str) {
@@ -636,6 +693,44 @@ fn a_handler_that_ends_its_process_during_the_first_start_costs_one_worker(metho
     assert!(asks(&addr).starts_with("SigBlk"));
     master.signal("TERM");
     assert!(master.ends_within_guard().success());
+}
+
+/// It would do the same again and again.
+fn a_first_worker_that_ends_or_blocks_in_a_set_up_ends_the_master(method: StartMethod) {
+    for (role, how, code) in [
+        ("set-up ends", "has ended with exit code 3", CODE),
+        ("set-up blocks", "was killed by signal 9", 1),
+    ] {
+        let mut master = Running::start(role, method, None);
+        assert!(master.says(how).starts_with("before it accepted: this master ends"));
+        assert_eq!(master.ends_within_guard().code(), Some(code));
+    }
+}
+
+/// The master has made a socket for each loop, so it must not count the loops anew.
+fn where_each_loop_has_its_own_socket_workers_start_after_a_change_of_the_cpus(
+    method: StartMethod,
+) {
+    let all = sched_getaffinity(None).unwrap();
+    let Some(first) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)) else { return };
+    let mut one = CpuSet::new();
+    one.set(first);
+    if all == one {
+        return eprintln!("skipped: there is only one CPU");
+    }
+    for (before, after) in [(&all, &one), (&one, &all)] {
+        sched_setaffinity(None, before).unwrap();
+        let mut master = Running::start("own sockets", method, None);
+        sched_setaffinity(None, &all).unwrap();
+        let addr = master.addr();
+        let worker = master.next_worker();
+        sched_setaffinity(Some(Pid::from_child(&master.first)), after).unwrap();
+        signal(worker, "KILL");
+        master.says("another one takes its place");
+        let said = master.says(": worker ");
+        assert!(said.ends_with(" accepts"), "{said}");
+        assert!(asks(&addr).starts_with("SigBlk"));
+    }
 }
 
 fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays(method: StartMethod) {
@@ -763,6 +858,37 @@ fn workers_end_with_a_master_that_is_killed(method: StartMethod) {
     assert!(asks(&addr).starts_with("SigBlk"));
     master.signal("KILL");
     master.says("the master is gone");
+    wait_until_gone(worker);
+}
+
+/// Otherwise it would keep the sockets for ever.
+fn a_worker_that_waits_in_a_set_up_ends_with_a_master_that_is_killed(method: StartMethod) {
+    let mut master = Running::start("set-up waits", method, None);
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, method);
+    master.says("the set-up waits");
+    master.signal("KILL");
+    wait_until_gone(worker);
+    // It is the result of `main`.
+    master.says("MasterIsGone");
+}
+
+fn a_worker_that_is_to_go_on_without_its_master_ends_its_set_up(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("goes on", method, Some(&slow));
+    let addr = master.addr();
+    let first = master.first.id();
+    worker_that_starts(&mut master, first, method);
+    master.says("the set-up waits");
+    master.signal("KILL");
+    assert!(!master.ends_within_guard().success());
+    fs::remove_file(&slow).unwrap();
+    assert!(asks(&addr).starts_with("SigBlk"));
+}
+
+fn wait_until_gone(worker: u32) {
     let start = Instant::now();
     while is_ours(worker) {
         assert!(start.elapsed() < GUARD, "the worker lives on");
@@ -846,11 +972,7 @@ fn a_worker_whose_master_is_killed_before_it_begins_ends() {
     // It has another parent by now, and is a worker all the same.
     fs::remove_file(&slow).unwrap();
     master.says("the master is gone");
-    let start = Instant::now();
-    while is_ours(worker) {
-        assert!(start.elapsed() < GUARD, "the worker lives on");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_gone(worker);
 }
 
 /// Where the program's own file is in the memory of a process.

@@ -200,6 +200,39 @@ fn one_of_the_first_that_never_accepts_is_told_apart() {
     assert_eq!(ship.crew.lost(first[1], false, ship.now), Loss::First);
 }
 
+/// A later failure would otherwise end all workers, as if none of the first could serve.
+#[test]
+fn one_of_the_first_that_is_no_longer_wanted_leaves_a_crew_that_has_begun() {
+    let mut ship = Ship::new(2);
+    let first = ship.obey();
+    assert!(!ship.crew.ready(first[0]));
+    assert!(ship.crew.set_wanted(1), "all that are wanted accept");
+    ship.obey();
+    assert_eq!(ship.crew.lost(first[1], false, ship.now), Loss::Expected);
+    ship.crew.replace_all();
+    let new = ship.obey();
+    assert_eq!(ship.crew.lost(new[0], false, ship.now), Loss::Replacement);
+}
+
+/// The worker of one place is missing, and that of the other one is replaced meanwhile.
+#[test]
+fn a_replacement_that_fails_while_a_first_worker_is_missing_leaves_the_old_one() {
+    for is_forked in [true, false] {
+        let mut ship = Ship::new(2);
+        let first = ship.obey();
+        ship.crew.ready(first[0]);
+        ship.crew.replace_all();
+        assert_eq!(ship.crew.lost(first[1], true, ship.now), Loss::Sudden);
+        assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
+        if is_forked {
+            let new = ship.crew.started(0, ship.now);
+            assert_eq!(ship.crew.lost(new, false, ship.now), Loss::Replacement);
+        } else {
+            assert!(ship.crew.cannot_start(0, ship.now), "the old one serves");
+        }
+    }
+}
+
 #[test]
 fn one_of_the_first_that_serves_before_it_says_so_is_replaced() {
     let mut ship = Ship::new(1);

@@ -46,7 +46,14 @@ impl Running {
         if accepts {
             self.admit_who_accepts();
         }
-        if completes && let Err(error) = self.take_charge() {
+        if completes {
+            self.begin();
+        }
+    }
+
+    /// Called when all workers accept that are wanted, for the first time or after a replacement.
+    pub(super) fn begin(&mut self) {
+        if let Err(error) = self.take_charge() {
             self.fail(error);
         }
     }
@@ -88,6 +95,14 @@ impl Running {
         tracing::info!(workers = self.crew.wanted(), "all workers accept");
         self.inheritance.ready();
         Ok(())
+    }
+
+    /// Tells the service manager that a reload has ended without replacing all workers. Before the
+    /// first workers accept, the service is not ready.
+    pub(super) fn reload_is_over(&self) {
+        if self.is_in_charge {
+            systemd::ready();
+        }
     }
 
     pub(super) fn kill_who_takes_too_long(&mut self, now: Instant) {
@@ -179,7 +194,7 @@ impl Running {
                         "worker {pid} {how} before it accepted: the old workers continue"
                     );
                     // Workers that are not replaced are as ready as before.
-                    systemd::ready();
+                    self.reload_is_over();
                 }
                 Loss::First if self.ending_since.is_some() => {
                     tracing::info!("worker {pid} {how} before it accepted");

@@ -49,11 +49,12 @@ impl Process {
         loops.collect()
     }
 
-    /// Was a task running when this process died? (A loop that dies cannot say that its turn is
-    /// over.)
+    /// Was a task running when this process died that may have served a client? (A loop that dies
+    /// cannot say that its turn is over.)
     pub(super) fn died_in_a_task(&self, watchdog: &Watchdog) -> bool {
-        let loops = watchdog.loops(&self.heartbeats);
-        loops.iter().any(|it| matches!(it, LoopState::Awake { running: Some(_), .. }))
+        let mut loops = watchdog.loops(&self.heartbeats).into_iter();
+        !self.heartbeats.are_in_set_up()
+            && loops.any(|it| matches!(it, LoopState::Awake { running: Some(_), .. }))
     }
 
     pub(super) fn signal(&self, signal: Signal) {

@@ -91,7 +91,7 @@ impl Running {
                 self.crew.set_wanted(0);
                 if self.crew.stop_replacing() {
                     // No worker is left to replace.
-                    systemd::ready();
+                    self.reload_is_over();
                 }
             }
             Request::LookAtChildren => self.see_who_is_stopped(),
@@ -205,8 +205,8 @@ impl Running {
     fn replace(&mut self, signal: Name) {
         tracing::info!("{signal}: replacing the workers, one after the other");
         self.listeners.warn_of_lost_files();
-        systemd::reloading();
         self.resume();
+        systemd::reloading();
         self.crew.replace_all();
     }
 
@@ -222,18 +222,21 @@ impl Running {
         let wanted = wanted.clamp(1, MOST_WORKERS);
         tracing::info!("{signal}: the number of workers is now {wanted}");
         self.listeners.groups.retire(wanted, Instant::now());
-        if self.crew.set_wanted(wanted) {
-            // Workers that were still to be replaced are no longer wanted.
-            systemd::ready();
-        }
+        let completes = self.crew.set_wanted(wanted);
         // TTIN may come before a worker that TTOU made unwanted is told to drain. It goes on.
         self.admit_who_accepts();
+        if completes {
+            // Workers that had not begun, or were still to be replaced, are no longer wanted.
+            self.begin();
+        }
     }
 
     /// Wants as many workers again as before all were told to drain.
     fn resume(&mut self) {
-        if let Some(before) = self.before_pause.take() {
-            self.crew.set_wanted(before);
+        if let Some(before) = self.before_pause.take()
+            && self.crew.set_wanted(before)
+        {
+            self.begin();
         }
     }
 

@@ -38,6 +38,22 @@ fn a_worker_that_is_wanted_again_before_it_drains_gets_connections_again() {
     drop(clients);
 }
 
+#[test]
+fn a_first_worker_that_is_no_longer_wanted_does_not_keep_its_master_from_taking_charge() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pid");
+    let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+    let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).workers(2);
+    let master = master.pid_file(path.clone());
+    let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+    let first: Vec<_> = (0..2).map(|place| running.crew.started(place, Instant::now())).collect();
+    assert!(!running.crew.ready(first[0]));
+    running.take(Name::SIGTTOU, Request::Fewer);
+    assert!(running.is_in_charge);
+    let pid = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(pid.trim(), std::process::id().to_string());
+}
+
 /// Otherwise another worker would be started for clients that the workers were about to accept.
 #[test]
 fn the_time_for_backlogs_begins_when_the_last_handshakes_are_complete() {

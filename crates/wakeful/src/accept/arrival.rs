@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use super::limit::Permit;
 use crate::balance::counts::Counts;
 use crate::net::accepted::Accepted;
-use crate::net::{DetachedStream, PeerAddr};
+use crate::net::{Attached, DetachedStream, PeerAddr};
 use crate::sys::panics;
 
 /// What an open connection holds. It is given back when the connection's handler ends, for any
@@ -88,6 +88,22 @@ impl Arrival {
             held.counts.of(number).one_more_open();
             held.number = number;
         }
+    }
+
+    /// Returns the connection to loop `number`, which is that of this thread, and from which it
+    /// should have moved.
+    ///
+    /// # Errors
+    /// The loop cannot watch it (`max_user_watches`).
+    pub(super) fn stays_on(
+        mut self: Box<Self>,
+        number: usize,
+    ) -> Result<(Attached, Held), Box<Self>> {
+        self.goes_to(number);
+        let attached = self.stream.take().and_then(|stream| stream.attach().ok());
+        let Some(attached) = attached else { return Err(self) };
+        let Some(held) = self.held.take() else { return Err(self) };
+        Ok((attached, held))
     }
 
     /// The loop that serves the connection, or will serve it.

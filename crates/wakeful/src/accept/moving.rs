@@ -15,7 +15,7 @@ use super::arrival::{Arrival, Held};
 use super::draining::Draining;
 use super::routes::Routes;
 use crate::balance::balancer::Balancer;
-use crate::net::{PeerAddr, Stream};
+use crate::net::{Attached, PeerAddr, Stream};
 
 /// How one loop's connections move to other loops.
 #[derive(Debug)]
@@ -118,7 +118,8 @@ impl Moving {
     ) -> Result<(), (Stream, Vec<u8>)> {
         let Mover { number, balancer, routes, .. } = &*self.mover;
         // When this loop takes no more, the others may stop taking at any moment. As long as it
-        // does, `send` brings the connection back here if no other loop takes it.
+        // does, `send` brings the connection back here if no other loop takes it. With a dispatcher
+        // all loops may stop taking meanwhile, this one too.
         if routes.is_closed(*number) {
             return Err((stream, unread));
         }
@@ -127,8 +128,24 @@ impl Moving {
         };
         let Some(held) = self.held.take() else { return Err((stream, unread)) };
         let stream = stream.detach().with_unread(unread);
-        routes.send(Arrival::moved(stream, peer, held, to), to);
-        Ok(())
+        self.send(Arrival::moved(stream, peer, held, to), to)
+    }
+
+    /// # Errors
+    /// All loops have ended. The connection stays on this loop.
+    fn send(&self, arrival: Arrival, to: usize) -> Result<(), (Stream, Vec<u8>)> {
+        let Mover { number, routes, .. } = &*self.mover;
+        let Err(arrival) = routes.try_send(arrival, to) else { return Ok(()) };
+        match arrival.stays_on(*number) {
+            Ok((Attached { stream, unread }, held)) => {
+                self.held.replace(Some(held));
+                Err((stream, unread))
+            }
+            Err(arrival) => {
+                routes.turn_away(*arrival);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -139,9 +156,13 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use rustix::io::Errno;
+
+    use crate::accept::arrival::Arrival;
     use crate::accept::{Connection, ConnectionServer, Moves, SharedListener};
     use crate::group::{LoopGroup, Targets};
     use crate::net::TcpStream;
+    use crate::sys::failures::{self, Call};
     use crate::{EventLoopBuilder, IdlePolicy, block_on};
 
     const PIPELINED: u8 = 3;
@@ -199,6 +220,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Moves its connection while the dispatcher ends, and so all loops take no more. It says on
+    /// which loop the connection is, and echoes what it had read before.
+    async fn serve_what_no_loop_takes(connection: Connection, says: mpsc::Sender<usize>) {
+        let Connection { mut stream, peer, moving, .. } = connection;
+        let mut buf = [0; 16];
+        let read = stream.read(&mut buf).await.unwrap();
+        moving.carry(Box::new("luggage"));
+        let held = moving.held.take().unwrap();
+        let to = 1 - moving.mover.number;
+        let detached = stream.detach().with_unread(&buf[..read]);
+        moving.mover.routes.close();
+        let sent = moving.send(Arrival::moved(detached, peer, held, to), to);
+        let Err((mut stream, unread)) = sent else { return };
+        assert!(moving.carried().is_some_and(|luggage| luggage.is::<&str>()));
+        says.send(moving.mover.number).unwrap();
+        stream.write_all(&unread).await.unwrap();
+        // Until the client closes it.
+        let _ = stream.read(&mut buf).await;
     }
 
     /// A client that sends bytes until it is told to stop. Every answer must come, in order.
@@ -265,5 +306,48 @@ mod tests {
         });
         assert_eq!(first, Ok((false, false)));
         assert_eq!(serving.shutdown(Duration::from_secs(10)).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_no_loop_takes_any_more_stays_with_what_it_has_not_answered() {
+        let (server, addr) = server();
+        let (says, said) = mpsc::channel();
+        let handler = move |connection| serve_what_no_loop_takes(connection, says.clone());
+        let serving = server.start(move || handler.clone()).unwrap();
+        block_on(async {
+            let mut stream = TcpStream::connect(addr).await.unwrap();
+            stream.write_all(b"asked").await.unwrap();
+            let mut answer = [0; 5];
+            let mut got = 0;
+            while got < answer.len() {
+                let read = stream.read(&mut answer[got..]).await.unwrap();
+                assert!(read > 0, "the connection was lost on its way");
+                got += read;
+            }
+            assert_eq!(&answer, b"asked");
+            let counts = serving.counts();
+            let of_loop = counts.loops().nth(said.recv().unwrap()).unwrap();
+            assert_eq!((of_loop.open(), counts.open(), counts.turned_away()), (1, 1, 0));
+        });
+        assert_eq!(serving.shutdown(Duration::from_secs(10)).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_can_neither_move_nor_stay_is_closed_and_counted() {
+        let (server, addr) = server();
+        let (says, _said) = mpsc::channel();
+        let handler = move |connection| {
+            failures::fail(Call::Watch, Errno::NOSPC, 1);
+            serve_what_no_loop_takes(connection, says.clone())
+        };
+        let serving = server.start(move || handler.clone()).unwrap();
+        block_on(async {
+            let mut stream = TcpStream::connect(addr).await.unwrap();
+            stream.write_all(b"asked").await.unwrap();
+            assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0)));
+        });
+        let counts = serving.counts();
+        assert_eq!(serving.shutdown(Duration::from_secs(10)).unwrap(), 0);
+        assert_eq!((counts.open(), counts.turned_away()), (0, 1));
     }
 }

@@ -55,19 +55,29 @@ impl Routes {
     }
 
     /// Sends the connection to loop `number`, or to the next loop that has not ended.
-    pub(super) fn send(&self, mut arrival: Arrival, number: usize) {
+    pub(super) fn send(&self, arrival: Arrival, number: usize) {
+        if let Err(arrival) = self.try_send(arrival, number) {
+            self.turn_away(*arrival);
+        }
+    }
+
+    /// Does what [`send`](Self::send) does.
+    ///
+    /// # Errors
+    /// All loops have ended: the connection comes back.
+    pub(super) fn try_send(&self, mut arrival: Arrival, number: usize) -> Result<(), Box<Arrival>> {
         let loops = self.inboxes.len();
         for number in (number..loops).chain(0..number) {
             arrival.goes_to(number);
             match self.inboxes[number].try_send(arrival) {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 Err(refused) => {
                     arrival = refused.into_inner();
                     self.counts.of(number).count_passed_on();
                 }
             }
         }
-        self.turn_away(arrival);
+        Err(Box::new(arrival))
     }
 
     /// Sends on a connection that loop `arrival.destination()` did not take.
@@ -89,7 +99,8 @@ impl Routes {
         self.pass_on(arrival);
     }
 
-    fn turn_away(&self, arrival: Arrival) {
+    /// Closes a connection that no loop takes.
+    pub(super) fn turn_away(&self, arrival: Arrival) {
         drop(arrival);
         if !self.logged.swap(true, Ordering::Relaxed) {
             // If the closed inbox still holds connections, its drop passes them on.

@@ -243,8 +243,9 @@ impl ConnectionServer {
             true => AcceptStrategy::Dispatch(Placement::default()),
             false => AcceptStrategy::default(),
         });
+        let heartbeats = self.group.its_heartbeats().cloned();
         let group = self.group.build()?;
-        if let Err(error) = set_up::run(self.set_ups, group.handles()) {
+        if let Err(error) = set_up::run(self.set_ups, group.handles(), heartbeats.as_ref()) {
             // The drop of the group would wait for a loop that another set-up blocks.
             let _ = group.shutdown(Duration::ZERO);
             return Err(error);

@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use crate::event_loop::LoopHandle;
 use crate::group::early_end;
+use crate::heartbeat::Heartbeats;
 
 type Run = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send + Sync;
 
@@ -32,12 +33,21 @@ impl fmt::Debug for SetUp {
 }
 
 /// Runs all of `set_ups` on each loop, in their order, and blocks this thread until they are done.
+/// The `heartbeats` say so, because a master takes a task that ends its process for one that served
+/// a client.
 ///
 /// # Errors
 /// A set-up fails or panics; a loop has ended; the process is told to end.
-pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
+pub(super) fn run(
+    set_ups: Vec<SetUp>,
+    loops: &[LoopHandle],
+    heartbeats: Option<&Heartbeats>,
+) -> io::Result<()> {
     if set_ups.is_empty() {
         return Ok(());
+    }
+    if let Some(heartbeats) = heartbeats {
+        heartbeats.begin_set_up();
     }
     let set_ups = Arc::new(set_ups);
     let (done, results) = mpsc::channel();
@@ -61,6 +71,9 @@ pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
     let _listening = early_end::listen(Box::new(tell));
     for _ in loops {
         results.recv().map_err(|_| has_panicked())??;
+    }
+    if let Some(heartbeats) = heartbeats {
+        heartbeats.end_set_up();
     }
     Ok(())
 }

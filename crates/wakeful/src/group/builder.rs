@@ -38,7 +38,7 @@ impl LoopGroup {
 ///
 /// | setting | default | range | what it does |
 /// |---|---|---|---|
-/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 to 65,536 | sets the number of loops, each on its own thread |
+/// | [`loops`](Self::loops) | those of the heartbeats, or one for each CPU that this process may use | 1 to 65,536 | sets the number of loops, each on its own thread |
 /// | [`pin`](Self::pin) | not pinned | | pins each thread to a CPU, in turn |
 /// | [`name`](Self::name) | `wakeful` | Linux shows about 10 bytes | names the threads `NAME-0`, `NAME-1`, ... |
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | concentrates light load on few loops |
@@ -84,8 +84,10 @@ impl Default for LoopGroupBuilder {
 }
 
 impl LoopGroupBuilder {
-    /// Sets the number of loops. With 0, the default, it is the number of CPUs that this process
-    /// may use, according to the affinity mask and the cgroup's CPU quota.
+    /// Sets the number of loops. With 0, the default, a group with
+    /// [`heartbeats`](Self::heartbeats) has as many as they were made for. Another group has as
+    /// many as there are CPUs that this process may use, according to the affinity mask and the
+    /// cgroup's CPU quota.
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = NonZeroUsize::new(loops);
         self
@@ -219,10 +221,16 @@ impl LoopGroupBuilder {
     /// # Errors
     /// The number of loops is not set, and the number of CPUs cannot be determined.
     pub fn loop_count(&self) -> io::Result<usize> {
-        match self.loops {
-            Some(loops) => Ok(loops.get()),
-            None => Ok(thread::available_parallelism()?.get()),
+        match (self.loops, &self.heartbeats) {
+            (Some(loops), _) => Ok(loops.get()),
+            // The watching process has counted the CPUs. There may be others now.
+            (None, Some(heartbeats)) => Ok(heartbeats.loops().max(1)),
+            (None, None) => Ok(thread::available_parallelism()?.get()),
         }
+    }
+
+    pub(crate) fn its_heartbeats(&self) -> Option<&Heartbeats> {
+        self.heartbeats.as_ref()
     }
 
     /// Starts the threads and their loops.
@@ -278,7 +286,10 @@ impl LoopGroupBuilder {
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::heartbeat::Watchdog;
 
     #[test]
     fn more_loops_than_a_group_can_have_are_an_error() {
@@ -286,5 +297,18 @@ mod tests {
             let error = LoopGroup::builder().loops(loops).build().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         }
+    }
+
+    #[test]
+    fn a_group_with_heartbeats_has_as_many_loops_as_they_are_for() {
+        let mut watchdog = Watchdog::new(Duration::from_secs(60)).unwrap();
+        for loops in [1, 3] {
+            let heartbeats = watchdog.heartbeats_for(&LoopGroup::builder().loops(loops)).unwrap();
+            let group = LoopGroup::builder().heartbeats(heartbeats);
+            assert_eq!(group.build().unwrap().handles().len(), loops);
+        }
+        let heartbeats = watchdog.heartbeats_for(&LoopGroup::builder().loops(3)).unwrap();
+        let group = LoopGroup::builder().heartbeats(heartbeats).loops(2);
+        assert_eq!(group.build().unwrap().handles().len(), 2);
     }
 }

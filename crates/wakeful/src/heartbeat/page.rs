@@ -20,6 +20,9 @@ pub(super) const LINE: usize = 16;
 /// The word of the first line that identifies the layout.
 const LAYOUT: usize = 0;
 
+/// The word of the first line that is not 0 while the worker's server runs its set-ups.
+const SET_UP: usize = 1;
+
 /// After the first line come the places, and then a line for each loop.
 const PLACES: usize = LINE;
 const LOOPS: usize = PLACES + places::WORDS;
@@ -33,7 +36,7 @@ pub(super) const WORK: usize = 4;
 
 /// Another program, or another version of this one, has another number here. Change it with the
 /// layout.
-const THIS_LAYOUT: usize = 0x7761_6b03;
+const THIS_LAYOUT: usize = 0x7761_6b04;
 
 /// The heartbeats of one worker's loops, in memory that the worker shares with the watching
 /// process. [The module](super) explains them.
@@ -127,6 +130,25 @@ impl Heartbeats {
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
+    /// Notes that the worker's server runs its set-ups, and accepts nobody yet. If they fail, this
+    /// stays so.
+    pub(crate) fn begin_set_up(&self) {
+        self.0.words[SET_UP].store(1, Relaxed);
+    }
+
+    pub(crate) fn end_set_up(&self) {
+        self.0.words[SET_UP].store(0, Relaxed);
+    }
+
+    /// Does the worker's server run its
+    /// [set-ups](crate::accept::ConnectionServer::on_each_loop), or have they failed? Then no task
+    /// of its loops has served a client.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn are_in_set_up(&self) -> bool {
+        self.0.words[SET_UP].load(Relaxed) != 0
+    }
+
     /// The line to which the loop of this number writes.
     pub(crate) fn line(&self, number: usize) -> Line {
         Line { page: self.clone(), number }
@@ -182,6 +204,7 @@ impl Heartbeats {
 
     /// Clears the page when its worker is gone, so that it is as new.
     pub(super) fn clear(&self) {
+        self.end_set_up();
         self.0.words[PLACES..].iter().for_each(|word| word.store(0, Relaxed));
     }
 }

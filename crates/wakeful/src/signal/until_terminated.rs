@@ -95,18 +95,21 @@ where
     R: Send + 'static,
     F: Future<Output = io::Error>,
 {
-    run_until_terminated_in(ONE_SIGNAL, start, failure, drain)
+    run_until_terminated_in(ONE_SIGNAL, pending, start, failure, drain)
 }
 
-/// Like [`run_until_terminated_or_failed`], but signals within `one_signal` of the first one do not
-/// count as a second one. This is for a worker: a signal to all processes of a service also reaches
-/// the worker's master, which then signals the worker, too.
+/// Like [`run_until_terminated_or_failed`], for a worker, with two differences. Signals within
+/// `one_signal` of the first one do not count as a second one: a signal to all processes of a
+/// service also reaches the worker's master, which then signals the worker, too. And while `start`
+/// waits for set-ups, it is ended not only by a signal, but also by the future that `orphaned`
+/// makes, on a thread of its own, with a loop.
 ///
 /// # Errors
 /// The same as for [`run_until_terminated_or_failed`].
 #[doc(hidden)]
-pub fn run_until_terminated_in<S, R, F>(
+pub fn run_until_terminated_in<S, R, F, O>(
     one_signal: Duration,
+    orphaned: impl Fn() -> O + Send + Sync + 'static,
     start: impl FnOnce() -> io::Result<S>,
     failure: impl FnOnce(&S) -> F,
     drain: impl FnOnce(S) -> R + Send + 'static,
@@ -115,6 +118,7 @@ where
     S: Send + 'static,
     R: Send + 'static,
     F: Future<Output = io::Error>,
+    O: Future<Output = ()>,
 {
     let sooner = match one_signal {
         Duration::MAX => "only SIGKILL ends this worker sooner",
@@ -125,7 +129,7 @@ where
         // The signals are caught before the server starts, because a program that sees it listen
         // may at once tell it to end.
         let signals = Signals::new(&[SIGINT, SIGTERM])?;
-        let server = start_until_told(&signals, start)?;
+        let server = start_until(&signals, orphaned, start)?;
         Ok::<_, io::Error>((signals, server))
     })??;
     let Some(server) = server else { return Ok(None) };
@@ -186,19 +190,37 @@ pub fn start_until_told<S>(
     signals: &Signals,
     start: impl FnOnce() -> io::Result<S>,
 ) -> io::Result<Option<S>> {
-    let arrivals = signals.arrivals();
-    match early_end::within(move |tell| listen(arrivals.clone(), tell), start) {
+    start_until(signals, pending, start)
+}
+
+/// Like [`start_until_told`]. The future that `orphaned` makes also ends the wait.
+fn start_until<S, O: Future<Output = ()>>(
+    signals: &Signals,
+    orphaned: impl Fn() -> O + Send + Sync + 'static,
+    start: impl FnOnce() -> io::Result<S>,
+) -> io::Result<Option<S>> {
+    let (arrivals, orphaned) = (signals.arrivals(), Arc::new(orphaned));
+    let listen = move |tell| {
+        let orphaned = orphaned.clone();
+        listen(arrivals.clone(), move || orphaned(), tell)
+    };
+    match early_end::within(listen, start) {
         Err(error) if early_end::is_told_to_end(&error) => {
-            panics::log!(info, "a signal came before the server's set-ups were over: ending");
+            panics::log!(info, "told to end before the server's set-ups were over: ending");
             Ok(None)
         }
         started => started.map(Some),
     }
 }
 
-/// Calls `tell` when one of the signals arrives, or if one has arrived already. This thread's loop
-/// would receive them, but this thread is starting the server.
-fn listen(arrivals: Vec<(i32, Arc<AtomicBool>)>, tell: Tell) -> Listening {
+/// Calls `tell` when one of the signals arrives, or if one has arrived already, or when the future
+/// that `orphaned` makes completes. This thread's loop would do that, but this thread is starting
+/// the server.
+fn listen<O: Future<Output = ()>>(
+    arrivals: Vec<(i32, Arc<AtomicBool>)>,
+    orphaned: impl FnOnce() -> O + Send + 'static,
+    tell: Tell,
+) -> Listening {
     let (listening, over) = async_channel::bounded(1);
     let listens = move || {
         let is_told = EventLoop::new()?.block_on(async {
@@ -210,9 +232,15 @@ fn listen(arrivals: Vec<(i32, Arc<AtomicBool>)>, tell: Tell) -> Listening {
                 return Ok(true);
             }
             let (mut signal, mut over) = (pin!(signals.recv()), pin!(over.recv()));
-            poll_fn(|cx| match over.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(Ok(false)),
-                Poll::Pending => signal.as_mut().poll(cx).map_ok(|_| true),
+            let mut orphaned = pin!(orphaned());
+            poll_fn(|cx| {
+                if over.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Ok(false));
+                }
+                if orphaned.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Ok(true));
+                }
+                signal.as_mut().poll(cx).map_ok(|_| true)
             })
             .await
         })??;

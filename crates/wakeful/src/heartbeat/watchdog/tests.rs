@@ -180,8 +180,10 @@ fn a_page_whose_worker_was_killed_is_as_new_after_a_reset() {
     world.loops[1].wakes();
     let running = Running::new(&world.page.line(1));
     running.runs(Location::caller());
+    world.page.begin_set_up();
     assert_eq!(world.look_in_time(4), [0; 0]);
     world.watchdog.reset(&world.page);
+    assert!(!world.page.are_in_set_up());
     assert_eq!(world.watchdog.loops(&world.page), [LoopState::Asleep, LoopState::Asleep]);
     // The next worker's numbers start again. Its first beat is not a continuation of the old one's.
     world.loops = vec![beats_of(&world.page, 0), beats_of(&world.page, 1)];
