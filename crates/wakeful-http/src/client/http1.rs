@@ -83,7 +83,8 @@ impl<B: OutgoingBody> Http1<B> {
             used: Cell::new(false),
             idle_since: Cell::new(now()),
         });
-        wakeful::spawn(drive(connection, this.clone(), owner, settings.idle_timeout)).detach();
+        let ending = Ending { this: this.clone(), owner };
+        wakeful::spawn(drive(connection, ending, settings.idle_timeout)).detach();
         Ok(this)
     }
 
@@ -161,11 +162,9 @@ pub(super) fn builder(settings: &ClientBuilder) -> http1::Builder {
 
 async fn drive<B: OutgoingBody>(
     connection: http1::Connection<ObservedTransport, Outgoing<B>>,
-    this: Rc<Http1<B>>,
-    owner: Weak<dyn Owner<B>>,
+    ending: Ending<B>,
     idle_timeout: Duration,
 ) {
-    let ending = Ending { this, owner };
     let Ending { this, owner } = &ending;
     let mut connection = pin!(connection);
     let mut timer = UnusedTimer::new(idle_timeout);
@@ -189,7 +188,7 @@ async fn drive<B: OutgoingBody>(
 }
 
 /// Gives the connection's place back to the pool, even if a request's body panics in the
-/// connection's task.
+/// connection's task, or if the loop ends before the first poll of the task.
 struct Ending<B: OutgoingBody> {
     this: Rc<Http1<B>>,
     owner: Weak<dyn Owner<B>>,

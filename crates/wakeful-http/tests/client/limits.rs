@@ -25,6 +25,29 @@ fn requests_beyond_max_connections_wait_their_turn() {
     assert_eq!(running.counts().accepted(), 2);
 }
 
+/// The client is used by the thread's next loop.
+#[test]
+fn a_loop_that_ends_as_a_connection_is_made_takes_no_place_with_it() {
+    let running = server().start(router()).unwrap();
+    for version in [http1, http2] {
+        let (client, host) = version(Client::builder().max_connections(1), addr(&running));
+        on_a_loop(async {
+            let mut sent = Box::pin(host.send(get("/n/1")));
+            while client.counts().opened() == 0 {
+                assert!(futures_lite::future::poll_once(&mut sent).await.is_none());
+                if client.counts().opened() == 0 {
+                    wakeful::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            // The loop ends before the connection's task is polled.
+        });
+        on_a_loop(async {
+            assert_eq!(host.connections(), 0);
+            assert_eq!(text(host.send(get("/n/2")).await).await, "2");
+        });
+    }
+}
+
 /// So that they can be joined.
 trait ToText {
     async fn to_text(self) -> String;

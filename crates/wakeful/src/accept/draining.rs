@@ -133,10 +133,13 @@ impl Draining {
     pub(super) fn standing(&self, place: usize) -> Option<Standing> {
         let waiting = self.0.waiting.borrow();
         let Waiting { connection, is_asked: false, .. } = waiting.get(place)? else { return None };
-        // `standing` is user code, so nothing is borrowed while it runs.
+        // `standing` is user code, so nothing is borrowed while it runs. A connection whose code
+        // panics stays, and keeps no other one from being asked.
         let connection = connection.clone()?;
         drop(waiting);
-        Some(connection.standing())
+        let mut standing = None;
+        panics::contain(|| standing = Some(connection.standing()));
+        standing
     }
 
     /// Asks the connection at `place` to close.

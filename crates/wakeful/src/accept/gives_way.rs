@@ -22,6 +22,7 @@ pub enum Standing {
 /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
 pub trait GivesWay {
     /// Returns what the connection is doing now. While other connections wait, the server calls
-    /// this method for each connection of the loop. So it should be cheap and change nothing.
+    /// this method for each connection of the loop. So it should be cheap and change nothing. A
+    /// connection for which it panics stays.
     fn standing(&self) -> Standing;
 }

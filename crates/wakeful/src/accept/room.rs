@@ -294,6 +294,31 @@ mod tests {
         assert!(Pin::new(&mut waiting).poll(&mut cx).is_ready());
     }
 
+    struct Panics;
+
+    impl GivesWay for Panics {
+        fn standing(&self) -> Standing {
+            panic!("a connection that does not say how it stands, on purpose");
+        }
+    }
+
+    #[test]
+    fn one_that_panics_keeps_no_other_from_being_asked() {
+        let connections = Draining::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut panics = connections.started_or_asked(Rc::new(Panics));
+        let idle = Rc::new(Stands(Cell::new(Standing::Idle(Instant::now()))));
+        let mut idle = connections.started_or_asked(idle);
+        assert!(Pin::new(&mut panics).poll(&mut cx).is_pending());
+        assert!(Pin::new(&mut idle).poll(&mut cx).is_pending());
+        let (room, mut asked) = Room::new(1, WhenFull::Replace);
+        room.ask();
+        room.loops[0].close();
+        block_on(give_way(Rc::new(asked.remove(0)), Arc::downgrade(&room), connections));
+        assert!(Pin::new(&mut idle).poll(&mut cx).is_ready());
+        assert!(Pin::new(&mut panics).poll(&mut cx).is_pending());
+    }
+
     #[test]
     fn where_the_next_one_replaces_another_each_asks_for_one_place_at_once() {
         let (room, asked) = Room::new(2, WhenFull::Replace);

@@ -85,12 +85,22 @@ impl ListenerMembers {
     }
 
     /// Has another loop take a connection that loop `from` was woken for and will not take.
+    ///
+    /// A server looks for connections whose loop is blocked. Without a server nobody does, so then
+    /// all loops that wait are told.
     pub(super) fn pass_on(&self, from: &Membership) {
-        let mut others =
+        let others =
             self.alive().into_iter().filter(|membership| !std::ptr::eq(&**membership, from));
-        match others.find(|membership| membership.is_waiting()) {
-            Some(other) => other.mend_after(other.requeue()),
-            None => from.is_taken_by_nobody(),
+        let mut is_told_to_nobody = true;
+        for other in others.filter(|membership| membership.is_waiting()) {
+            other.mend_after(other.requeue());
+            is_told_to_nobody = false;
+            if other.has_mender() {
+                break;
+            }
+        }
+        if is_told_to_nobody {
+            from.is_taken_by_nobody();
         }
     }
 }

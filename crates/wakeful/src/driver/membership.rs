@@ -176,6 +176,11 @@ impl Membership {
         let _ = self.mender.set(mender);
     }
 
+    /// Does anybody look after it?
+    pub(super) fn has_mender(&self) -> bool {
+        self.mender.get().is_some()
+    }
+
     /// Has the membership mended if a change by another loop failed.
     pub(super) fn mend_after(&self, changed: io::Result<()>) {
         let Err(error) = changed else { return };

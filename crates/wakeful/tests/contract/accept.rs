@@ -16,7 +16,7 @@ use std::time::Duration;
 use wakeful::accept::{ConnectionServer, Listener, SharedListener};
 use wakeful::net::{ListenAddr, Stream, TcpStream, UnixStream};
 use wakeful::time::{sleep, timeout};
-use wakeful::{LoopGroup, LoopHandle, spawn};
+use wakeful::{EventLoop, LoopGroup, LoopHandle, spawn};
 
 use crate::backend::Backend;
 use crate::backend::driven::{BY_HAND, skip_on_guests};
@@ -35,6 +35,7 @@ on_every_backend! {
     a_handler_s_panic_closes_its_connection_and_no_other,
     the_wake_of_an_abandoned_accept_is_passed_on,
     what_was_passed_on_to_a_loop_that_ends_goes_to_a_third_one,
+    what_was_passed_on_while_a_loop_is_blocked_goes_to_a_third_one,
 }
 
 fn group<B: Backend>(loops: usize) -> LoopGroup {
@@ -379,6 +380,20 @@ fn the_wake_of_an_abandoned_accept_is_passed_on<B: Backend>() {
 /// The second loop ends before it asks the kernel again. The third one sleeps, and the kernel has
 /// not woken it.
 fn what_was_passed_on_to_a_loop_that_ends_goes_to_a_third_one<B: Backend>() {
+    a_third_loop_takes_what_a_second_one_does_not::<B>(|second| {
+        drop(second);
+        None
+    });
+}
+
+/// The second loop takes no turn any more.
+fn what_was_passed_on_while_a_loop_is_blocked_goes_to_a_third_one<B: Backend>() {
+    a_third_loop_takes_what_a_second_one_does_not::<B>(Some);
+}
+
+fn a_third_loop_takes_what_a_second_one_does_not<B: Backend>(
+    then: fn(EventLoop) -> Option<EventLoop>,
+) {
     skip_on_guests(BY_HAND);
     let (shared, counted) = (localhost(), Arc::new(AtomicUsize::new(0)));
     let (mut first, mut second) = (B::event_loop(), B::event_loop());
@@ -402,6 +417,6 @@ fn what_was_passed_on_to_a_loop_that_ends_goes_to_a_third_one<B: Backend>() {
     while !abandoned.is_finished() {
         first.turn(Some(LONG)).unwrap();
     }
-    drop(second);
+    let _second = then(second);
     client.join().unwrap();
 }

@@ -63,7 +63,9 @@ pub(in crate::client) async fn start<B: OutgoingBody>(
         .await?;
     let limit = limit(&connection).unwrap_or(1);
     let this = Rc::new(Http2::new(owner, sender, tasks, limit, observed));
-    wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
+    // Also a task that is dropped before its first poll must leave the pool.
+    let ending = Ending(this.clone());
+    wakeful::spawn(drive(connection, ending, settings.idle_timeout)).detach();
     Ok(this)
 }
 
@@ -79,8 +81,7 @@ fn limit<B: OutgoingBody>(connection: &Driven<B>) -> Option<usize> {
     (limit != NO_SETTINGS_YET).then_some(limit.min(MOST_STREAMS.into()))
 }
 
-async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, idle_timeout: Duration) {
-    let ending = Ending(this);
+async fn drive<B: OutgoingBody>(connection: Driven<B>, ending: Ending<B>, idle_timeout: Duration) {
     let this = &ending.0;
     hand_over_requests(connection, this, idle_timeout).await;
     this.leave_pool();

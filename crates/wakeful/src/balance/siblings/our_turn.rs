@@ -218,7 +218,8 @@ impl OurTurn {
     }
 
     /// Reports how long each loop of this worker has worked, on average, in nanoseconds, and
-    /// reviews how many workers should be active.
+    /// reviews how many workers should be active. If a worker in the list is stuck, another one looks
+    /// for connections: the alarm does not ring as long as any of them is awake.
     pub(crate) fn review(&self, busy: u64) {
         let page = self.page();
         page.set_busy(self.sibling.place, busy);
@@ -243,6 +244,9 @@ impl OurTurn {
         drop(reviews);
         if active != said && page.change_active(said, active) && active != was {
             panics::log!(debug, was, active, utilisation = together, "active workers");
+        }
+        if page.are_in().any(|place| self.is_stuck(place, ticks)) {
+            self.tell_of_stuck();
         }
     }
 

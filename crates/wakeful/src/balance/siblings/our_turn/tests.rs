@@ -94,6 +94,25 @@ fn nobody_relies_on_workers_that_are_stuck_or_may_be_dead() {
     assert_eq!(takes_until_it_steps_back(&workers[0]), None);
 }
 
+/// As long as one is awake, the alarm does not ring.
+#[test]
+fn while_a_worker_is_stuck_each_review_has_another_one_look() {
+    let workers = workers(3, 4);
+    let bell = workers[1].bell().unwrap();
+    let rings = || rustix::io::read(&bell, &mut [0; 8]).is_ok();
+    while rings() {}
+    sleep_all(&workers[1..]);
+    workers[0].page().set_heard(0, 1);
+    // Its bell is that of the first one, which does not hear it.
+    workers[2].is_full();
+    assert!(!rings());
+    workers[1].review(0);
+    assert!(rings());
+    workers[0].page().set_heard(0, 0);
+    workers[1].review(0);
+    assert!(!rings());
+}
+
 #[test]
 fn a_place_reaches_an_executed_worker_by_its_descriptors() {
     let workers = workers(3, 2);
