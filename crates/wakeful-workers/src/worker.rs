@@ -164,8 +164,8 @@ impl Worker {
     /// # Errors
     /// The same as for
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
-    /// [`Orphans::Drain`] it is also an error if the worker has drained, or has not started, because
-    /// its master was gone: the [`io::Error`] contains [`MasterIsGone`].
+    /// [`Orphans::Drain`] it is also an error if the worker has drained, or has not started,
+    /// because its master was gone: the [`io::Error`] contains [`MasterIsGone`].
     ///
     /// # Panics
     /// If one of the closures panics.

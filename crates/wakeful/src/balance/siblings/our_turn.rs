@@ -218,8 +218,8 @@ impl OurTurn {
     }
 
     /// Reports how long each loop of this worker has worked, on average, in nanoseconds, and
-    /// reviews how many workers should be active. If a worker in the list is stuck, another one looks
-    /// for connections: the alarm does not ring as long as any of them is awake.
+    /// reviews how many workers should be active. If a worker in the list is stuck, another one
+    /// looks for connections: the alarm does not ring as long as any of them is awake.
     pub(crate) fn review(&self, busy: u64) {
         let page = self.page();
         page.set_busy(self.sibling.place, busy);
