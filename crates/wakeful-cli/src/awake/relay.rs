@@ -59,14 +59,16 @@ impl Relay {
         let (caught, is_caught) = mpsc::channel();
         without_signals(&PASSED_ON, || {
             thread::Builder::new().name("signals".to_owned()).spawn(move || {
-                let signals = catch();
-                let is_caught = signals.as_ref().map(drop).map_err(io::Error::kind);
+                let (signals, is_caught) = match catch() {
+                    Ok(signals) => (Some(signals), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
                 let _ = caught.send(is_caught);
-                if let Ok(signals) = signals {
+                if let Some(signals) = signals {
                     pass_on(signals, &command);
                 }
             })?;
-            is_caught.recv().map_err(io::Error::other)?.map_err(io::Error::from)
+            is_caught.recv().map_err(io::Error::other)?
         })?;
         // The parent process may have blocked them.
         wakeful::signal::unblock(&PASSED_ON)?;
