@@ -3,6 +3,8 @@
 #![allow(unsafe_code)] // `pre_exec`.
 
 mod common;
+#[path = "common/refused_call.rs"]
+mod refused_call;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM};
+use refused_call::refuse;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Sends TERM to `wakeful awake` when its command runs. Returns how it ended, and what it said.
@@ -47,7 +50,7 @@ fn is_ended(status: ExitStatus) -> bool {
 
 #[test]
 fn a_term_ends_a_command_for_which_no_descriptor_is_left() {
-    const LIMITS: [fn() -> io::Result<()>; 3] = [limit::<4>, limit::<6>, limit::<7>];
+    const LIMITS: [fn() -> io::Result<()>; 4] = [limit::<4>, limit::<5>, limit::<6>, limit::<7>];
     for prepare in LIMITS {
         let (status, said) = ended_by_term(prepare);
         assert!(is_ended(status) && said.contains("Too many open files"), "{status}: {said}");
@@ -57,4 +60,13 @@ fn a_term_ends_a_command_for_which_no_descriptor_is_left() {
 fn limit<const MOST: u64>() -> io::Result<()> {
     let few = Rlimit { current: Some(MOST), maximum: Some(MOST) };
     Ok(setrlimit(Resource::Nofile, few)?)
+}
+
+/// As in a container whose filter does not know the call, and before Linux 5.3.
+#[test]
+fn a_term_ends_a_command_where_pidfd_open_is_refused() {
+    let (status, said) = ended_by_term(|| refuse(libc::SYS_pidfd_open));
+    assert!(is_ended(status), "{status}: {said}");
+    assert!(said.contains("pidfd_open"), "{said}");
+    assert!(said.contains("no CPU is held for this command"), "{said}");
 }
