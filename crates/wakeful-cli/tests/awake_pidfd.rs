@@ -1,5 +1,5 @@
-//! A command under `wakeful awake` where its process gets no descriptor (pidfd): signals reach it all
-//! the same.
+//! A command under `wakeful awake` where its process gets no descriptor (pidfd), or no signal by it:
+//! signals reach the command all the same.
 #![allow(unsafe_code)] // `pre_exec`.
 
 mod common;
@@ -62,11 +62,16 @@ fn limit<const MOST: u64>() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, few)?)
 }
 
-/// As in a container whose filter does not know the call, and before Linux 5.3.
+/// As in a container whose filter knows none of the calls, or only one, and before Linux 5.3.
 #[test]
-fn a_term_ends_a_command_where_pidfd_open_is_refused() {
-    let (status, said) = ended_by_term(|| refuse(libc::SYS_pidfd_open));
-    assert!(is_ended(status), "{status}: {said}");
-    assert!(said.contains("pidfd_open"), "{said}");
-    assert!(said.contains("no CPU is held for this command"), "{said}");
+fn a_term_ends_a_command_where_a_call_for_descriptors_is_refused() {
+    const CALLS: [(&str, fn() -> io::Result<()>); 2] = [
+        ("pidfd_open", || refuse(libc::SYS_pidfd_open)),
+        ("pidfd_send_signal", || refuse(libc::SYS_pidfd_send_signal)),
+    ];
+    for (call, prepare) in CALLS {
+        let (status, said) = ended_by_term(prepare);
+        assert!(is_ended(status) && said.contains(call), "{call}: {status}: {said}");
+        assert!(said.contains("no CPU is held for this command"), "{said}");
+    }
 }

@@ -58,12 +58,15 @@ pub(super) struct Relay {
 
 impl Relay {
     /// # Errors
-    /// No thread can be started, signals cannot be caught, or a process can have no descriptor
-    /// here. Nothing has changed then.
+    /// No thread can be started, signals cannot be caught, or no process can have a descriptor
+    /// here, or a signal by it. Nothing has changed then.
     pub(super) fn start() -> io::Result<Self> {
         // Once the signals are caught, and the command runs, it is too late to find out that the
         // signals cannot be passed on: then neither process would get them.
         let reserve = pidfd_of(getpid())?;
+        // Some filter may know one of the two calls only. This signal is ignored here.
+        pidfd_send_signal(&reserve, Signal::URG)
+            .map_err(|error| explain_call_error("pidfd_send_signal")(error.into()))?;
         let (sender, command) = mpsc::channel();
         let (caught, is_caught) = mpsc::channel();
         without_signals(&PASSED_ON, || {
