@@ -24,9 +24,7 @@ pub(crate) struct Logging(());
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        if let Some(log) = writer() {
-            log.flush_within(AT_THE_END);
-        }
+        flush();
     }
 }
 
@@ -84,6 +82,14 @@ pub(crate) fn say(line: impl Display) {
         Some(log) => log.write_lines(text.into_bytes(), 1),
         // This is a test of a part of the program, without a log.
         None => drop(io::stderr().write_all(text.as_bytes())),
+    }
+}
+
+/// Waits for a limited time until what was logged is written. Call this before another program
+/// replaces this one.
+pub(crate) fn flush() {
+    if let Some(log) = writer() {
+        log.flush_within(AT_THE_END);
     }
 }
 

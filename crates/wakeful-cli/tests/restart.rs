@@ -1,7 +1,9 @@
 //! A service that is restarted, and what its clients see of it.
-#![allow(unsafe_code)] // `prctl`.
+#![allow(unsafe_code)] // `pre_exec`.
 
 mod common;
+#[path = "common/refused_call.rs"]
+mod refused_call;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use common::{GUARD, PROGRAM, Service, get};
+use refused_call::refuse;
 
 /// The program, with sockets passed as systemd does it: from descriptor 3 on, while somebody else
 /// keeps them.
@@ -156,26 +159,6 @@ fn an_upgrade_by_a_command_that_may_not_watch_processes_names_the_call() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("(pidfd_open): Operation not permitted"), "{said}");
     assert!(!said.contains("no running master"), "{said}");
-}
-
-/// From now on the kernel answers this process's `call` by EPERM.
-fn refuse(call: libc::c_long) -> std::io::Result<()> {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let mut filter = [
-        // The number of the call is what a filter is given first.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter { jf: 1, ..statement(equals, call as u32) },
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel reads the program and its statements, which live until it has.
-    let refused = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
-    };
-    if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// As a parent does that starts a second server on its socket (Go's `os.File.Fd`).

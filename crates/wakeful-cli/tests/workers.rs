@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{GUARD, PROGRAM, Service, get};
+use common::{GUARD, PROGRAM, Service, get, in_namespace};
 use nix::sys::ptrace;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -791,21 +791,6 @@ fn workers_run_with_a_small_stack() {
     shell.args(["-c", r#"ulimit -S -s 64; exec "$0" "$@""#, PROGRAM]);
     let master = Master::start_by(shell, &with(&["--workers", "1"]));
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
-}
-
-/// Runs a program, which the caller adds, as process 1 of its own PID namespace, as in a container.
-/// `None`: no namespace can be had.
-fn in_namespace() -> Option<Command> {
-    let command = || {
-        let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
-        command
-    };
-    let can_be_had = command().arg("true").status().unwrap().success();
-    if !can_be_had {
-        eprintln!("skipped: no namespace of processes can be had");
-    }
-    can_be_had.then(command)
 }
 
 #[test]

@@ -55,7 +55,9 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Blocks the signals. From now on they are only read here. A successor's signals are blocked
-    /// from its first instruction on, because the master that has started it has blocked them.
+    /// from its first instruction on, because the master that has started it has blocked them. A
+    /// master that is process 1 may have blocked TERM and INT, because until now the kernel would
+    /// have discarded them. They end a worker, which is another process.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -66,13 +68,17 @@ impl Signals {
         if is_successor {
             REQUESTS.iter().for_each(|(signal, _)| before.remove(*signal));
         }
+        let master = std::process::id();
+        if master == 1 {
+            [Signal::SIGTERM, Signal::SIGINT].into_iter().for_each(|signal| before.remove(signal));
+        }
         let fd = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
             .map_err(|error| explain_call_error("signalfd4")(error.into()));
         let fd = fd.inspect_err(|_| {
             // This cannot fail with a mask that the kernel returned.
             let _ = before.thread_set_mask();
         })?;
-        Ok(Self { fd, before, master: std::process::id() })
+        Ok(Self { fd, before, master })
     }
 
     /// The next signal that has come.

@@ -16,7 +16,7 @@ use signal_hook::consts::SIGCHLD;
 use wakeful_awake::WatchError;
 
 use super::relay::Relay;
-use crate::logging::say;
+use crate::logging::{self, say};
 
 /// The exit codes of a shell for a command that does not exist, and for one that it may not run.
 const NOT_FOUND: u8 = 127;
@@ -38,6 +38,7 @@ pub(super) fn run(
                 "wakeful awake: no CPU is held for this command, because signals cannot be passed \
                  on to it: {error}"
             ));
+            logging::flush();
             let mut command = command;
             let error = command.exec();
             return Ok(cannot_run(&command, &error));

@@ -30,6 +30,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
+use wakeful::limits::explain_call_error;
 
 use crate::ignored_signals::IgnoredSignals;
 use crate::registration::without_signals;
@@ -49,37 +50,55 @@ const LETS_GO: Duration = Duration::from_millis(600);
 
 /// A thread that gets the signals. Until it knows the command, they wait.
 #[derive(Debug)]
-pub(super) struct Relay(Sender<OwnedFd>);
+pub(super) struct Relay {
+    sender: Sender<OwnedFd>,
+    /// A descriptor like the command's, which takes its place.
+    reserve: OwnedFd,
+}
 
 impl Relay {
     /// # Errors
-    /// No thread can be started, or signals cannot be caught. Nothing has changed then.
+    /// No thread can be started, signals cannot be caught, or no process can have a descriptor
+    /// here, or a signal by it. Nothing has changed then.
     pub(super) fn start() -> io::Result<Self> {
+        // Once the signals are caught, and the command runs, it is too late to find out that the
+        // signals cannot be passed on: then neither process would get them.
+        let reserve = pidfd_of(getpid())?;
+        // Some filter may know one of the two calls only. This signal is ignored here.
+        pidfd_send_signal(&reserve, Signal::URG)
+            .map_err(|error| explain_call_error("pidfd_send_signal")(error.into()))?;
         let (sender, command) = mpsc::channel();
         let (caught, is_caught) = mpsc::channel();
         without_signals(&PASSED_ON, || {
             thread::Builder::new().name("signals".to_owned()).spawn(move || {
-                let signals = catch();
-                let is_caught = signals.as_ref().map(drop).map_err(io::Error::kind);
+                let (signals, is_caught) = match catch() {
+                    Ok(signals) => (Some(signals), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
                 let _ = caught.send(is_caught);
-                if let Ok(signals) = signals {
+                if let Some(signals) = signals {
                     pass_on(signals, &command);
                 }
             })?;
-            is_caught.recv().map_err(io::Error::other)?.map_err(io::Error::from)
+            is_caught.recv().map_err(io::Error::other)?
         })?;
         // The parent process may have blocked them.
         wakeful::signal::unblock(&PASSED_ON)?;
-        Ok(Self(sender))
+        Ok(Self { sender, reserve })
     }
 
     /// # Errors
-    /// No descriptor is left for the command's process.
+    /// The kernel has no memory for the descriptor of the command's process.
     pub(super) fn to(self, command: Pid) -> io::Result<()> {
-        // With a pidfd the signals never go to another process with the same number.
-        let command = pidfd_open(command, PidfdFlags::empty())?;
-        self.0.send(command).map_err(io::Error::other)
+        drop(self.reserve);
+        self.sender.send(pidfd_of(command)?).map_err(io::Error::other)
     }
+}
+
+/// Returns a pidfd. With it the signals never go to another process with the same number.
+fn pidfd_of(process: Pid) -> io::Result<OwnedFd> {
+    let pidfd = pidfd_open(process, PidfdFlags::empty());
+    pidfd.map_err(|error| explain_call_error("pidfd_open")(error.into()))
 }
 
 fn catch() -> io::Result<SignalsInfo<WithOrigin>> {

@@ -16,6 +16,7 @@ use wakeful_services::{DrainPlan, RunningService};
 use wakeful_workers::MasterIsGone;
 
 use super::common::CommonArguments;
+use super::other_signals::unblock_term;
 use super::start::Start;
 
 /// How clients name the addresses that a service listens on.
@@ -102,6 +103,7 @@ where
     let draining = caught.draining();
     let failure = Cell::new(None);
     let started = || {
+        unblock_term()?;
         let mut service = start()?;
         failure.set(service.failure.take());
         caught.log(reloaded)?;

@@ -3,8 +3,13 @@
 //!
 //! They are blocked before anything else happens, and caught when the command line has been read.
 //! So they end nothing while the service starts and drains.
+//!
+//! TERM and INT have their default action until the server starts, and end the process. But the
+//! kernel discards them for process 1 (of a container), while they have that action. So process 1
+//! blocks them, too. It then drains as soon as the server has started.
 
 use std::io;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -81,11 +86,28 @@ const SIGPWR: i32 = Signal::POWER.as_raw();
 const CAUGHT: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGPWR, SIGXCPU];
 
 /// Blocks the signals until [`Caught`] or a master catches them. Before that they would end the
-/// process.
+/// process. Process 1 blocks TERM and INT until [`unblock_term`] or a master.
 pub(crate) fn put_off_signals() {
-    let put_off = [Name::SIGHUP, Name::SIGUSR1, Name::SIGUSR2, Name::SIGPWR];
+    let mut put_off: SigSet =
+        [Name::SIGHUP, Name::SIGUSR1, Name::SIGUSR2, Name::SIGPWR].into_iter().collect();
+    if is_process_1() {
+        put_off.extend([Name::SIGTERM, Name::SIGINT]);
+    }
     // This cannot fail for signals that exist.
-    let _ = put_off.into_iter().collect::<SigSet>().thread_block();
+    let _ = put_off.thread_block();
+}
+
+/// Call this when TERM and INT are caught.
+///
+/// # Errors
+/// None that the kernel documents.
+pub(super) fn unblock_term() -> io::Result<()> {
+    unblock(&[SIGTERM, SIGINT])
+}
+
+/// Is this process the first one of its PID namespace?
+fn is_process_1() -> bool {
+    process::id() == 1
 }
 
 /// The signals that have arrived since the program started.
@@ -117,9 +139,12 @@ impl Caught {
         // A supervisor that waits for signals itself may have left them blocked. A signal that has
         // come meanwhile arrives when it is unblocked.
         let caught: io::Result<_> = CAUGHT.into_iter().map(catch).collect();
-        let caught = caught
-            .and_then(|caught: Vec<_>| unblock(&CAUGHT).map(|()| caught))
-            .and_then(|caught| unblock(&[SIGTERM, SIGINT]).map(|()| caught));
+        let caught = caught.and_then(|caught: Vec<_>| unblock(&CAUGHT).map(|()| caught)).and_then(
+            |caught| match is_process_1() {
+                true => Ok(caught),
+                false => unblock_term().map(|()| caught),
+            },
+        );
         let arrived =
             caught.map_err(|error| format!("cannot serve: signals cannot be caught: {error}"))?;
         Ok(Self { arrived, draining: Draining::default() })

@@ -14,7 +14,7 @@ pub const GUARD: Duration = Duration::from_secs(20);
 /// `wakeful serve`. Killed when it is dropped.
 pub struct Service {
     pub child: Child,
-    stderr: BufReader<ChildStderr>,
+    pub stderr: BufReader<ChildStderr>,
 }
 
 impl Service {
@@ -57,6 +57,21 @@ impl Drop for Service {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs a program, which the caller adds, as process 1 of its own PID namespace, as in a container.
+/// `None`: no namespace can be had.
+pub fn in_namespace() -> Option<Command> {
+    let command = || {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command
+    };
+    let can_be_had = command().arg("true").status().unwrap().success();
+    if !can_be_had {
+        eprintln!("skipped: no namespace of processes can be had");
+    }
+    can_be_had.then(command)
 }
 
 /// Asks, and reads the answer.
