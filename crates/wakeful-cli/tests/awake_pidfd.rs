@@ -1,5 +1,5 @@
-//! A command under `wakeful awake` where its process gets no descriptor (pidfd), or no signal by it:
-//! signals reach the command all the same.
+//! A command under `wakeful awake` where its process gets no descriptor (pidfd), or no signal by
+//! it: signals reach the command all the same.
 #![allow(unsafe_code)] // `pre_exec`.
 
 mod common;
