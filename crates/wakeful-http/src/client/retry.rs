@@ -212,8 +212,13 @@ impl<B: OutgoingBody> Host<B> {
             if let Some(again) = &mut again {
                 repeated::mark(again.extensions_mut(), acted);
             }
-            let is_callers = acted == Acted::OnceAtMostOnNew && caller == Caller::MayAskAnother;
-            request = match failure.request.or(again) {
+            let next = failure.request.or(again);
+            // A copy without the caller's body is repeated here: the caller cannot have it back.
+            let has_body = |next: &Request<_>| matches!(next.body(), Outgoing::Given(_));
+            let is_callers = acted == Acted::OnceAtMostOnNew
+                && caller == Caller::MayAskAnother
+                && next.as_ref().is_some_and(has_body);
+            request = match next {
                 Some(request) if *left > 0 && !is_callers => request,
                 untouched => {
                     let target = pool.label.clone();

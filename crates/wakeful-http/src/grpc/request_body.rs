@@ -22,6 +22,14 @@ use super::shutdown::Shutdown;
 use crate::error::BoxError;
 use crate::memory;
 
+/// Hardly a codec allows larger messages. It refuses them without memory for them.
+const GREATEST_MESSAGE: usize = 1 << 30;
+
+/// The codec reserves the whole message, and what it decodes may be a copy.
+fn is_there_for_message(length: usize) -> bool {
+    length > GREATEST_MESSAGE || memory::is_there_for(2 * length)
+}
+
 #[cold]
 fn no_memory(length: usize) -> Status {
     Status::resource_exhausted(format!("no memory is left for a message of {length} bytes"))
@@ -79,11 +87,12 @@ where
             if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
                 if let Some(data) = frame.iter().flatten().find_map(Frame::data_ref) {
                     *this.frames = this.frames.saturating_add(1);
-                    // The codec reserves the whole message, and what it decodes may be a copy.
-                    let length = this.messages.saw(data) as usize;
-                    if !memory::is_there_for(length.saturating_mul(2)) {
-                        *this.is_cut = true;
-                        return Poll::Ready(Some(Err(no_memory(length).into())));
+                    if !this.shutdown.is_never() {
+                        let length = this.messages.saw(data) as usize;
+                        if !is_there_for_message(length) {
+                            *this.is_cut = true;
+                            return Poll::Ready(Some(Err(no_memory(length).into())));
+                        }
                     }
                 }
                 return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
@@ -103,5 +112,32 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use http_body::Body;
+    use http_body_util::Full;
+
+    use super::{Bytes, CallRequestBody, Poll, Shutdown};
+
+    /// Of a text the first bytes would be the length of a large message.
+    #[test]
+    fn lengths_are_read_in_calls_only() {
+        let mut cx = Context::from_waker(Waker::noop());
+        for (shutdown, is_followed) in
+            [(Shutdown::never(), false), (Shutdown::after(Duration::ZERO), true)]
+        {
+            let body = CallRequestBody::new(Full::new(Bytes::from_static(b"{\"na")), shutdown);
+            let mut body = pin!(body);
+            let frame = body.as_mut().poll_frame(&mut cx);
+            assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
+            assert_eq!(body.messages.may_be_cut(), !is_followed);
+        }
     }
 }

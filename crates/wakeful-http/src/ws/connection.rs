@@ -354,7 +354,7 @@ fn close_code(error: &Error) -> Option<CloseCode> {
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
         Error::Protocol(_) => Some(CloseCode::Protocol),
         Error::Io(error) => Some(match error.get_ref()?.downcast_ref()? {
-            Refused::NotMinimal => CloseCode::Protocol,
+            Refused::NotMinimal | Refused::LongControl => CloseCode::Protocol,
             Refused::NoMemory => CloseCode::Size,
         }),
         _ => None,

@@ -1,7 +1,7 @@
 //! Refuses frames whose length takes more bytes than necessary (RFC 6455, 5.2), which tungstenite
 //! does not do. A frame that two programs read differently may be used for an attack on one of
-//! them. Frames for which the process has no memory are refused, too: tungstenite would end the
-//! process.
+//! them. Frames for which the process has no memory are refused, too, and control frames that are
+//! too long: tungstenite reserves all of a frame, and ends the process if it cannot.
 //!
 //! [`Lengths`] follows the headers of a client's frames, a few bytes of each, and skips the
 //! payloads.
@@ -19,11 +19,16 @@ use crate::upgrade::Upgraded;
 /// The largest message, and frame, that a setting allows.
 pub(super) const GREATEST_SIZE: usize = 1 << 30;
 
+/// The longest payload of a ping, a pong or a Close (RFC 6455, 5.5).
+pub(super) const LONGEST_CONTROL: usize = 125;
+
 /// Why a frame is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("the length of a frame is not written in the fewest bytes")]
     NotMinimal,
+    #[error("a control frame has more than 125 bytes")]
+    LongControl,
     #[error("no memory is left for a frame of this length")]
     NoMemory,
 }
@@ -96,7 +101,9 @@ impl Lengths {
     /// frame, which may come between parts.
     fn take_part(&mut self, first: u8) -> Result<(), Refused> {
         if first & IS_CONTROL != 0 {
-            return Ok(());
+            // tungstenite would reserve the payload first.
+            let is_long = self.left > LONGEST_CONTROL as u64;
+            return if is_long { Err(Refused::LongControl) } else { Ok(()) };
         }
         let is_first = self.message == 0;
         self.message = self.message.saturating_add(self.left);
@@ -186,7 +193,7 @@ impl AsyncWrite for Followed {
 
 #[cfg(test)]
 mod tests {
-    use super::Lengths;
+    use super::{Lengths, Refused};
 
     /// A masked frame whose length takes this many more bytes.
     fn frame(longer: usize, length: u64) -> Vec<u8> {
@@ -221,6 +228,24 @@ mod tests {
                 let followed = bytes.chunks(piece).try_for_each(|piece| lengths.follow(piece));
                 assert_eq!(followed.is_ok(), is_right, "{length} in {longer} more, by {piece}");
             }
+        }
+    }
+
+    #[test]
+    fn a_control_frame_has_at_most_125_bytes_and_may_come_between_parts() {
+        let (first, mut ping, mut last) = (frame(2, 300), frame(0, 125), frame(0, 3));
+        ping[0] = 0x89;
+        last[0] = 0x80;
+        let mut part = first.clone();
+        part[0] = 0x02;
+        let whole = [part, ping.clone(), last].concat();
+        assert_eq!(Lengths::default().follow(&whole), Ok(()));
+        for opcode in [0x88, 0x89, 0x8a] {
+            let mut long = frame(2, 126);
+            long[0] = opcode;
+            let bytes = [first.clone(), long].concat();
+            let refused = Lengths::default().follow(&bytes);
+            assert_eq!(refused, Err((first.len(), Refused::LongControl)));
         }
     }
 }

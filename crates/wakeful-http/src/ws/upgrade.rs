@@ -13,7 +13,7 @@ use axum_core::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-use super::lengths::{Followed, GREATEST_SIZE};
+use super::lengths::{Followed, GREATEST_SIZE, LONGEST_CONTROL};
 use super::{WebSocket, WebSocketRejection};
 use crate::foreign_code::{self, Contained};
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
@@ -21,9 +21,6 @@ use crate::upgrade::{OnUpgrade, UpgradeError, take};
 /// The largest read that a setting allows. tungstenite fills a buffer of this size with zeros
 /// before each read.
 const GREATEST_READ: usize = 16 << 20;
-
-/// The longest payload of a ping, a pong or a Close (RFC 6455, 5.5).
-const LONGEST_CONTROL: usize = 125;
 
 /// Extracts a WebSocket handshake. [`on_upgrade`](Self::on_upgrade) answers it.
 ///

@@ -215,6 +215,18 @@ fn an_idempotent_request_is_repeated_once_if_a_new_connection_closes_without_a_w
     });
 }
 
+/// The caller, who could ask another server, does not get it back.
+#[test]
+fn a_request_without_a_body_and_without_a_copy_is_repeated_at_its_own_host() {
+    on_a_loop(async {
+        let (addr, requests) = closes_first(1).await;
+        let (_client, host) = http1(Client::builder(), addr);
+        let sent = host.send_with(get("/"), |_| None).await;
+        assert_eq!(text(sent.map_err(|failure| failure.error)).await, "connection 1");
+        assert_eq!(requests.get(), 2);
+    });
+}
+
 /// Its pooled connection may close for a reason of its own, and then a new one does.
 #[test]
 fn a_request_that_was_repeated_is_not_repeated_because_of_a_new_connection() {

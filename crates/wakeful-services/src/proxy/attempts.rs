@@ -92,7 +92,7 @@ fn is_closed_early(error: &ClientError) -> bool {
                 | ErrorKind::ConnectionAborted
                 | ErrorKind::BrokenPipe
         ),
-        // The client gives the request back in this case only.
+        // The client gives a request back whose connection closed, or that its server refused.
         ClientError::Exchange { .. } => true,
         _ => false,
     }
