@@ -96,6 +96,16 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     let spent = cpu_time() - before;
     assert!(spent < Duration::from_millis(500), "{spent:?}");
     assert_eq!(threads_called("blocking-"), 0);
+    // A task that tries again and again leaves its loop to others.
+    wakeful::block_on(async {
+        let tries = async {
+            for _ in 0..100_000 {
+                assert!(spawn_blocking(|| 42).await.is_err());
+            }
+        };
+        let given_up = timeout(Duration::from_millis(1), tries).await;
+        assert!(given_up.is_err(), "no timer had its turn");
+    });
 
     // A drain needs none either.
     let here = std::thread::current().id();

@@ -20,6 +20,7 @@ use crate::driver::registered::Registered;
 use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
 use crate::sys::unix_message::unnamed;
+use crate::task::coop::checked;
 
 /// A listening Unix socket of this loop. The socket's file stays when the socket closes: remove it
 /// yourself.
@@ -227,7 +228,7 @@ impl UnixStream {
     /// Kernel errors; the path is too long for an address (`ENAMETOOLONG`); no loop runs on this
     /// thread; no descriptors are left.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
+        Self::connect_to(checked(SocketAddrUnix::new(path.as_ref())).await?).await
     }
 
     /// Like [`connect`](Self::connect), to a path or to an abstract name.
@@ -238,7 +239,7 @@ impl UnixStream {
     /// # Errors
     /// The address is unnamed. Otherwise, the same as for `connect`.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
-        Self::connect_to(kernel_addr(addr)?).await
+        Self::connect_to(checked(kernel_addr(addr)).await?).await
     }
 
     async fn connect_to(addr: SocketAddrUnix) -> io::Result<Self> {

@@ -25,6 +25,7 @@ use crate::priority::Priority;
 use crate::readiness::Wait;
 use crate::sys::limits::{explain, explain_call};
 use crate::sys::unix_message::{self, Leave};
+use crate::task::coop::checked;
 use crate::task::{consume_budget, coop};
 use crate::time::{sleep, timeout};
 
@@ -174,7 +175,7 @@ impl UnixDatagram {
     /// # Cancel safety
     /// A call that was dropped before it returned has sent nothing.
     pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        let addr = SocketAddrUnix::new(path.as_ref())?;
+        let addr = checked(SocketAddrUnix::new(path.as_ref())).await?;
         self.send_addressed(buf, &[], &addr).await
     }
 
@@ -187,7 +188,7 @@ impl UnixDatagram {
     /// # Cancel safety
     /// The same as for [`send_to`](Self::send_to).
     pub async fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
-        self.send_addressed(buf, &[], &kernel_addr(addr)?).await
+        self.send_addressed(buf, &[], &checked(kernel_addr(addr)).await?).await
     }
 
     /// Like [`send_to_addr`](Self::send_to_addr), but also sends descriptors, as
@@ -205,8 +206,8 @@ impl UnixDatagram {
         addr: &SocketAddr,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<usize> {
-        passing::check(Kind::Messages, buf, fds)?;
-        self.send_addressed(buf, fds, &kernel_addr(addr)?).await
+        checked(passing::check(Kind::Messages, buf, fds)).await?;
+        self.send_addressed(buf, fds, &checked(kernel_addr(addr)).await?).await
     }
 
     /// Like [`send_to`](Self::send_to), but does not wait. If this socket's buffer is full, try

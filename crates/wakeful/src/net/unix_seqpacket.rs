@@ -21,6 +21,7 @@ use crate::priority::Priority;
 use crate::readiness::Wait;
 use crate::sys::limits::explain_call_error;
 use crate::sys::unix_message::unnamed;
+use crate::task::coop::checked;
 use crate::task::{consume_budget, coop};
 
 /// A connection that carries packets over a Unix socket (`SOCK_SEQPACKET`). The peer receives each
@@ -74,7 +75,7 @@ impl UnixSeqpacket {
     /// # Cancel safety
     /// Dropping the future ends the attempt.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::connect_to(&SocketAddrUnix::new(path.as_ref())?).await
+        Self::connect_to(&checked(SocketAddrUnix::new(path.as_ref())).await?).await
     }
 
     /// Like [`connect`](Self::connect), to a path or to an abstract name.
@@ -85,7 +86,7 @@ impl UnixSeqpacket {
     /// # Cancel safety
     /// The same as for [`connect`](Self::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
-        Self::connect_to(&kernel_addr(addr)?).await
+        Self::connect_to(&checked(kernel_addr(addr)).await?).await
     }
 
     async fn connect_to(addr: &SocketAddrUnix) -> io::Result<Self> {

@@ -12,6 +12,8 @@ use super::unix_datagram::UnixDatagram;
 use super::unix_seqpacket::UnixSeqpacket;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
+use crate::task::consume_budget;
+use crate::task::coop::checked;
 
 trait Passes {
     const KIND: Kind;
@@ -124,7 +126,7 @@ macro_rules! sending_methods {
                 buf: &[u8],
                 fds: &[BorrowedFd<'_>],
             ) -> io::Result<usize> {
-                check(Self::KIND, buf, fds)?;
+                checked(check(Self::KIND, buf, fds)).await?;
                 let socket = self.registered()?;
                 super::shared(socket, Direction::Write, |fd| send(fd, buf, fds, None)).await
             }
@@ -175,6 +177,7 @@ macro_rules! receiving_methods {
                 fds: &mut Vec<OwnedFd>,
             ) -> io::Result<usize> {
                 if Self::KIND == Kind::Bytes && buf.is_empty() {
+                    consume_budget().await;
                     return Ok(0);
                 }
                 super::shared(self.registered()?, Direction::Read, |fd| {

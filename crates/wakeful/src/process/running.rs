@@ -83,13 +83,17 @@ impl Running {
     pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
         loop {
             match &mut self.state {
-                // This also uses up budget, because a task may ask again and again.
+                // These also use up budget, because a task may ask again and again.
                 State::Reaped(status) => {
                     ready!(coop::poll_proceed(cx));
                     coop::made_progress();
                     return Poll::Ready(Ok(*status));
                 }
-                State::Lost => return Poll::Ready(Err(lost())),
+                State::Lost => {
+                    ready!(coop::poll_proceed(cx));
+                    coop::made_progress();
+                    return Poll::Ready(Err(lost()));
+                }
                 State::Watched(pidfd) => {
                     ready!(coop::poll_proceed(cx));
                     let mut reaped = Ok(None);

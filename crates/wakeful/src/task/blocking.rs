@@ -23,10 +23,11 @@ use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use self::job::{Job, Join, Run};
 use self::pool::Pool;
+use super::coop;
 use super::join_error::JoinError;
 use crate::sys::panics;
 use crate::sys::thread::{SignalMask, start_thread};
@@ -276,6 +277,7 @@ impl<T> Future for BlockingHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(coop::poll_proceed(cx));
         let outcome = match &mut self.state {
             State::Begun { job, place } if !is_forked(*place) => match job.poll(cx.waker()) {
                 Poll::Ready(Some(outcome)) => outcome.map_err(JoinError::panicked),
@@ -289,6 +291,7 @@ impl<T> Future for BlockingHandle<T> {
             },
             _ => Err(JoinError::cancelled()),
         };
+        coop::made_progress();
         if let State::Refused(_) = self.state
             && let State::Refused(error) = mem::replace(&mut self.state, State::Over)
         {

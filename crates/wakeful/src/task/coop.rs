@@ -187,6 +187,15 @@ pub async fn consume_budget() {
     .await;
 }
 
+/// Returns the result of a check that comes before an operation. A failure counts as an operation:
+/// a task may repeat what fails again and again.
+pub(crate) async fn checked<T, E>(result: Result<T, E>) -> Result<T, E> {
+    if result.is_err() {
+        consume_budget().await;
+    }
+    result
+}
+
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use std::task::Waker;

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt};
 use wakeful::fs::File;
 use wakeful::net::pipe::pipe;
-use wakeful::net::{TcpListener, UnixStream};
+use wakeful::net::{TcpListener, UnixDatagram, UnixSeqpacket, UnixStream};
 use wakeful::process::Command;
 use wakeful::spawn;
 use wakeful::task::{
@@ -365,6 +366,35 @@ fn what_fails_or_moves_nothing_at_once_spends_the_budget_too<B: Backend>() {
         .await;
         gives_way("nobody listens", async || drop(UnixStream::connect("/none").await.unwrap_err()))
             .await;
+        // A path may have 107 bytes, and no NUL in it.
+        for path in [&"x".repeat(200), "a\0b"] {
+            gives_way("no such address", async || {
+                drop(UnixStream::connect(path).await.unwrap_err());
+                drop(UnixSeqpacket::connect(path).await.unwrap_err());
+            })
+            .await;
+            let socket = UnixDatagram::unbound().unwrap();
+            gives_way("no such receiver", async || {
+                drop(socket.send_to(b"x", path).await.unwrap_err())
+            })
+            .await;
+        }
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let fds = [socket.as_fd(); 254];
+        gives_way("too many descriptors", async || {
+            drop(socket.send_with_fds(b"x", &fds).await.unwrap_err());
+        })
+        .await;
+        gives_way("descriptors into no room", async || {
+            assert_eq!(socket.recv_with_fds(&mut [], &mut Vec::new()).await.unwrap(), 0);
+        })
+        .await;
+        gives_way("blocking work that was cancelled", async || {
+            let blocking = wakeful::task::spawn_blocking(|| ());
+            blocking.abort();
+            let _ = blocking.await;
+        })
+        .await;
         let listener = TcpListener::bind(localhost()).await.unwrap();
         let taken = listener.local_addr().unwrap();
         gives_way("bound already", async || drop(TcpListener::bind(taken).await.unwrap_err()))
