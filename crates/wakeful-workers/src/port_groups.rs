@@ -7,7 +7,8 @@
 //! a new socket until its worker accepts, and a socket whose worker leaves. The program identifies
 //! a socket by its place in the kernel's list, so everything that changes the list is done here. A
 //! socket that begins to listen goes to the end of the list. When one stops, the last one takes its
-//! place.
+//! place. So it is when another process shuts one down (`ss -K`), and before each change here the
+//! master looks for such sockets.
 //!
 //! Closing a socket resets the connections in its backlog. So a socket that should close is left
 //! out first. Its worker accepts what the backlog holds, and drains. If there is more, or
