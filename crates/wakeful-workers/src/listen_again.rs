@@ -26,7 +26,7 @@ pub(crate) fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Opt
         Ok(()) => tracing::warn!("the socket of {addr} was shut down: listening again"),
         Err(error) => {
             let error = io::Error::from(error);
-            tracing::error!(%error, "the socket of {addr} was shut down, and cannot listen again: no new connections arrive there. Restart the server");
+            tracing::error!(%error, "the socket of {addr} was shut down, and cannot listen again: no new connections arrive there. The master tries again when it starts a worker");
         }
     }
 }

@@ -99,6 +99,10 @@ impl PortGroups {
         self.groups.iter().flat_map(PortGroup::made_here).map(AsFd::as_fd)
     }
 
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &SharedListener> {
+        self.groups.iter().flat_map(|group| &group.members).map(|member| &member.socket)
+    }
+
     /// Do the workers share their sockets instead?
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty()

@@ -1,6 +1,7 @@
 //! The sockets of one address in the order of the kernel's list, and which of them get connections.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -87,7 +88,7 @@ impl PortGroup {
     /// were none.
     ///
     /// # Errors
-    /// They no longer listen. The text names the address.
+    /// They are no sockets that could listen. The text names the address.
     pub(super) fn inherit(
         addr: &ListenAddr,
         inherited: &mut Vec<Inherited>,
@@ -116,7 +117,10 @@ impl PortGroup {
                 // The previous master is gone, so only this one decides which clients come in.
                 let_in_again(&socket);
             }
-            let socket = SharedListener::from_socket(socket).map_err(|error| {
+            // As the previous master, or nobody yet if a service manager kept it.
+            let listened_at = getsockname(&socket).ok().map(SocketAddr::try_from);
+            listen_again(socket.as_fd(), addr, listened_at.and_then(Result::ok));
+            let socket = SharedListener::from_master(socket).map_err(|error| {
                 io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
             })?;
             let (slot, is_open) = place_of(&known).unwrap_or_default();
