@@ -127,10 +127,14 @@ impl Listeners {
     /// Makes sockets listen again that were shut down, by another process that has them or by an
     /// operator (`ss -K`). Otherwise no worker could serve any more.
     pub(crate) fn listen_again(&mut self) {
-        for one in self.every() {
-            listen_again(one.socket.as_fd(), one.socket.local_addr(), one.socket.socket_addr());
-        }
+        self.every().for_each(Listening::listen_again);
         self.groups.listen_again();
+    }
+
+    /// The same, before a worker is started in this place.
+    pub(crate) fn listen_again_at(&mut self, place: usize) {
+        self.every().for_each(Listening::listen_again);
+        self.groups.listen_again_at(place);
     }
 
     /// Duplicates the descriptors for the worker in this place: those for clients, and those for
@@ -258,6 +262,11 @@ impl Listening {
         if self.is_kept() {
             self.socket.leave_file();
         }
+    }
+
+    fn listen_again(&self) {
+        let (addr, bound) = (self.socket.local_addr(), self.socket.socket_addr());
+        listen_again(self.socket.as_fd(), addr, bound);
     }
 
     fn is_kept(&self) -> bool {

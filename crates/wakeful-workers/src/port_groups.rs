@@ -306,7 +306,15 @@ impl PortGroups {
     }
 
     pub(crate) fn listen_again(&mut self) {
-        self.groups.iter_mut().for_each(PortGroup::listen_again);
+        self.groups.iter_mut().for_each(|group| group.listen_again(|_| true));
+    }
+
+    /// Called before a worker is started in this place. The sockets of other places stay as they
+    /// are: their workers serve other addresses, and would accept no more at these.
+    pub(crate) fn listen_again_at(&mut self, place: usize) {
+        let slots = self.slots(place);
+        let is_one = |slot| slots.contains(&slot);
+        self.groups.iter_mut().for_each(|group| group.listen_again(is_one));
     }
 
     /// The places where connections wait.

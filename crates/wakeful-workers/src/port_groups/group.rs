@@ -280,14 +280,17 @@ impl PortGroup {
         self.members.remove(last);
     }
 
-    pub(super) fn listen_again(&mut self) {
+    /// Makes the sockets of these slots listen again that were shut down.
+    pub(super) fn listen_again(&mut self, is_one: impl Fn(usize) -> bool) {
         let end = self.follow_the_list();
         if end == self.members.len() {
             return;
         }
         for member in self.members.split_off(end) {
             let (addr, bound) = (member.socket.local_addr(), member.socket.socket_addr());
-            listen_again(member.socket.as_fd(), addr, bound);
+            if is_one(member.slot) {
+                listen_again(member.socket.as_fd(), addr, bound);
+            }
             // One that listens again is the last of the list.
             let end = self.follow_the_list();
             self.members.insert(end, member);

@@ -340,6 +340,21 @@ fn a_socket_that_somebody_shuts_down_listens_again_after_its_worker_is_dead() {
     }
 }
 
+/// Its worker lives, serves another address, and accepts no more here.
+#[test]
+fn a_socket_that_somebody_shuts_down_listens_again_for_a_new_worker_in_its_place_only() {
+    let mut groups = groups(3, 1);
+    for place in [0, 2] {
+        stop_listening(&groups.groups[0].members[place].socket);
+    }
+    groups.listen_again_at(2);
+    groups.admit(2);
+    assert_eq!(chosen(&groups), [1, 2]);
+    groups.listen_again_at(0);
+    groups.admit(0);
+    assert_eq!(chosen(&groups), [0, 1, 2]);
+}
+
 /// The kernel's list has no place for it.
 #[test]
 fn while_a_socket_is_shut_down_connections_go_to_the_open_ones_of_the_others() {
