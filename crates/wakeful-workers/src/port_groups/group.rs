@@ -202,9 +202,9 @@ impl PortGroup {
         self.members.iter().filter(|member| !member.has_stopped())
     }
 
-    /// A program is attached by one of the sockets. One that was shut down must not be that one: the
-    /// kernel would make a list for it alone, and then it cannot listen beside the others any more
-    /// (EADDRINUSE).
+    /// A socket by which a program can be attached. It must not be one that was shut down: the
+    /// kernel would make a list for that socket alone, and then the socket cannot listen beside the
+    /// others any more (EADDRINUSE).
     fn one_that_listens(&self) -> Option<&SharedListener> {
         self.listening().next().map(|member| &member.socket)
     }
