@@ -1206,6 +1206,42 @@ fn a_socket_that_somebody_shuts_down_listens_again() {
     }
 }
 
+/// Another server listens there meanwhile.
+#[test]
+fn a_socket_that_cannot_listen_again_costs_the_other_addresses_nothing() {
+    // The socket keeps a port that was asked for. No other test listens at this address.
+    let free = std::net::TcpListener::bind("127.43.0.1:0").unwrap().local_addr().unwrap();
+    let listener = std::net::TcpListener::bind(free).unwrap();
+    let somebody = listener.try_clone().unwrap();
+    let mut master = Master::launch_with(
+        passing_socket(),
+        &["--listen", "127.0.0.1:0", "--listen", "systemd", "--workers", "2"],
+        Stdio::from(OwnedFd::from(listener)),
+    );
+    master.waits_for("all workers accept", 1);
+    let own = master.addr();
+    assert_ne!(own, free.to_string());
+    rustix::net::shutdown(&somebody, rustix::net::Shutdown::Both).unwrap();
+    let other = std::net::TcpListener::bind(free).unwrap();
+    let replaces = |master: &mut Master, signal: &str| {
+        let before = master.workers();
+        master.signal(signal);
+        let are_new = |this: &Master| {
+            let workers = this.workers();
+            workers.len() == 2 && workers.is_disjoint(&before)
+        };
+        master.waits_until(are_new, "replaced");
+        assert!(get(&own, "/healthz").ends_with("ok\n"));
+    };
+    replaces(&mut master, "HUP");
+    master.waits_for("cannot listen again", 1);
+    replaces(&mut master, "USR2");
+    drop(other);
+    replaces(&mut master, "HUP");
+    master.waits_for("was shut down: listening again", 1);
+    assert!(get(&free.to_string(), "/healthz").ends_with("ok\n"));
+}
+
 #[test]
 fn the_file_of_a_unix_socket_goes_with_the_last_master() {
     let directory = tempfile::tempdir().unwrap();

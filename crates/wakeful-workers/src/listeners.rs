@@ -11,7 +11,7 @@ use rustix::net::getsockname;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
-use crate::listen_again::listen_again;
+use crate::listen_again::{has_stopped, listen_again};
 pub(crate) use crate::port_groups::Inherited;
 use crate::port_groups::{
     PortGroups, address_of, is_reached_by_others, is_waited_at, let_in_again, let_nobody_in,
@@ -76,7 +76,7 @@ impl Listeners {
         let admin = open(admin, &before, &mut inherited)?;
         let is_passed = |(name, _): &Inherited| name == PASSED;
         let again = inherited.extract_if(.., |one| is_passed(one));
-        let again = again.map(|(_, socket)| SharedListener::from_socket(socket));
+        let again = again.map(|(_, socket)| SharedListener::from_master(socket));
         let again = again.collect::<io::Result<Vec<_>>>()?;
         // The manager has passed them only to the first master.
         let passed = if again.is_empty() { passed } else { again };
@@ -95,8 +95,26 @@ impl Listeners {
             dropped.extend(addrs.iter().map(ToString::to_string));
         }
         let listeners = Self { all, groups, admin, dropped };
+        listeners.serves_somewhere()?;
         listeners.warn_of_lost_files();
         Ok(listeners)
+    }
+
+    /// Sockets that were shut down and cannot listen again are kept for later. The workers serve
+    /// the others.
+    ///
+    /// # Errors
+    /// There is no other.
+    fn serves_somewhere(&self) -> io::Result<()> {
+        let all = || self.all.iter().map(|one| &one.socket).chain(self.groups.sockets());
+        let Some(first) = all().next() else { return Ok(()) };
+        if all().any(|socket| !has_stopped(socket.as_fd())) {
+            return Ok(());
+        }
+        let (addr, in_use) = (first.local_addr(), io::ErrorKind::AddrInUse);
+        let text =
+            format!("cannot listen on {addr}: the socket was shut down, and cannot listen again");
+        Err(io::Error::new(in_use, text))
     }
 
     /// Logs the Unix sockets that clients can no longer find.
@@ -109,10 +127,14 @@ impl Listeners {
     /// Makes sockets listen again that were shut down, by another process that has them or by an
     /// operator (`ss -K`). Otherwise no worker could serve any more.
     pub(crate) fn listen_again(&mut self) {
-        for one in self.every() {
-            listen_again(one.socket.as_fd(), one.socket.local_addr(), one.socket.socket_addr());
-        }
+        self.every().for_each(Listening::listen_again);
         self.groups.listen_again();
+    }
+
+    /// The same, before a worker is started in this place.
+    pub(crate) fn listen_again_at(&mut self, place: usize) {
+        self.every().for_each(Listening::listen_again);
+        self.groups.listen_again_at(place);
     }
 
     /// Duplicates the descriptors for the worker in this place: those for clients, and those for
@@ -242,6 +264,11 @@ impl Listening {
         }
     }
 
+    fn listen_again(&self) {
+        let (addr, bound) = (self.socket.local_addr(), self.socket.socket_addr());
+        listen_again(self.socket.as_fd(), addr, bound);
+    }
+
     fn is_kept(&self) -> bool {
         matches!(self.kept, Kept::Before | Kept::Yes)
     }
@@ -365,6 +392,37 @@ mod tests {
         let found: Vec<_> = listeners.all.iter().map(|one| one.socket.socket_addr()).collect();
         assert_eq!(found[1..], expected);
         assert!(listeners.dropped.is_empty());
+    }
+
+    #[test]
+    fn a_socket_that_cannot_listen_again_is_kept_if_there_is_another_one() {
+        // The socket keeps a port that was asked for. No other test listens at this address.
+        let free = TcpListener::bind("127.44.0.1:0").unwrap().local_addr().unwrap();
+        let stopped = TcpListener::bind(free).unwrap();
+        rustix::net::shutdown(&stopped, rustix::net::Shutdown::Both).unwrap();
+        let other = TcpListener::bind(free).unwrap();
+        let other_addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+        let asked = [free.into(), other_addr.clone()];
+        let open = |asked: &[ListenAddr]| {
+            let inherited = vec![
+                (free.to_string(), stopped.try_clone().unwrap().into()),
+                (other_addr.to_string(), any()),
+            ];
+            Listeners::open(asked, Vec::new(), &[], inherited, None)
+        };
+        let mut listeners = open(&asked).unwrap();
+        let stop = |listeners: &Listeners| {
+            let (sockets, _) = listeners.for_worker(0).unwrap();
+            sockets.iter().map(|one| has_stopped(one.as_fd())).collect::<Vec<_>>()
+        };
+        assert_eq!(stop(&listeners), [true, false]);
+        listeners.listen_again();
+        assert_eq!(stop(&listeners), [true, false]);
+        let error = open(&asked[..1]).unwrap_err();
+        assert!(error.to_string().contains(&format!("cannot listen on {free}")), "{error}");
+        drop(other);
+        listeners.listen_again();
+        assert_eq!(stop(&listeners), [false, false]);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! a new socket until its worker accepts, and a socket whose worker leaves. The program identifies
 //! a socket by its place in the kernel's list, so everything that changes the list is done here. A
 //! socket that begins to listen goes to the end of the list. When one stops, the last one takes its
-//! place.
+//! place. So it is when another process shuts one down (`ss -K`), and before each change here the
+//! master looks for such sockets.
 //!
 //! Closing a socket resets the connections in its backlog. So a socket that should close is left
 //! out first. Its worker accepts what the backlog holds, and drains. If there is more, or
@@ -96,6 +97,10 @@ impl PortGroups {
     /// The sockets that no predecessor has, if nothing has changed since they were opened.
     pub(crate) fn made_here(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.groups.iter().flat_map(PortGroup::made_here).map(AsFd::as_fd)
+    }
+
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &SharedListener> {
+        self.groups.iter().flat_map(|group| &group.members).map(|member| &member.socket)
     }
 
     /// Do the workers share their sockets instead?
@@ -301,7 +306,15 @@ impl PortGroups {
     }
 
     pub(crate) fn listen_again(&mut self) {
-        self.groups.iter_mut().for_each(PortGroup::listen_again);
+        self.groups.iter_mut().for_each(|group| group.listen_again(|_| true));
+    }
+
+    /// Called before a worker is started in this place. The sockets of other places stay as they
+    /// are: their workers serve other addresses, and would accept no more at these.
+    pub(crate) fn listen_again_at(&mut self, place: usize) {
+        let slots = self.slots(place);
+        let is_one = |slot| slots.contains(&slot);
+        self.groups.iter_mut().for_each(|group| group.listen_again(is_one));
     }
 
     /// The places where connections wait.

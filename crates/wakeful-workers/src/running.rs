@@ -239,7 +239,7 @@ impl Running {
     /// # Errors
     /// No process, no descriptor or no memory is left; the process has several threads.
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
-        self.listeners.listen_again();
+        self.listeners.listen_again_at(place);
         // During an upgrade the new master owns the kernel's list. At the end no more clients come
         // in.
         if self.successor.is_none() && !self.crew.is_ending() {

@@ -19,6 +19,7 @@ use wakeful::heartbeat::Heartbeats;
 use wakeful::readiness::AsyncFd;
 use wakeful::signal::run_until_terminated_in;
 
+use crate::listen_again::has_stopped;
 use crate::reports::Reports;
 use crate::sys;
 
@@ -102,16 +103,23 @@ impl Worker {
     /// have as many loops as the group that was given to the master. If that one has a loop for
     /// each CPU, the worker's has as many by its [`heartbeats`](Self::heartbeats).
     ///
+    /// One of them may have been shut down (`ss -K`), and the master cannot make it listen again
+    /// yet. A server then serves the others ([`SharedListener::from_master`]).
+    ///
     /// # Errors
-    /// No descriptors are left.
+    /// No descriptors are left; or all sockets were shut down.
     pub fn listeners(&mut self) -> io::Result<Vec<SharedListener>> {
+        let have_stopped = |sockets: &[OwnedFd]| sockets.iter().all(|one| has_stopped(one.as_fd()));
+        if !self.listeners.is_empty() && have_stopped(&self.listeners) {
+            return Err(io::Error::other("all sockets were shut down, and cannot listen again"));
+        }
         let mut sockets = self.listeners.drain(..);
         let Some(each) = self.sockets_each else {
-            return sockets.map(SharedListener::from_socket).collect();
+            return sockets.map(SharedListener::from_master).collect();
         };
         let of_one = || Some(sockets.by_ref().take(each.get()).collect::<Vec<_>>());
         let of_each = iter::from_fn(of_one).take_while(|of_one| !of_one.is_empty());
-        of_each.map(SharedListener::from_sockets).collect()
+        of_each.map(SharedListener::from_sockets_of_master).collect()
     }
 
     /// Returns the sockets for operators, in the order in which they were given to the master. An
@@ -121,7 +129,7 @@ impl Worker {
     /// # Errors
     /// No descriptors are left.
     pub fn admin_listeners(&mut self) -> io::Result<Vec<SharedListener>> {
-        self.admin_listeners.drain(..).map(SharedListener::from_socket).collect()
+        self.admin_listeners.drain(..).map(SharedListener::from_master).collect()
     }
 
     /// Returns the [`Reports`] with which this worker answers for all workers.

@@ -1,6 +1,7 @@
 //! The sockets of one address in the order of the kernel's list, and which of them get connections.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -30,7 +31,8 @@ pub(super) struct PortGroup {
     /// The address as it was asked for. With port 0 the name stays the same whatever port the
     /// kernel chose.
     pub(super) name: String,
-    /// The sockets in the order of the kernel's list.
+    /// The sockets in the order of the kernel's list. After them come the sockets that were shut
+    /// down, which the list does not have.
     pub(super) members: Vec<Member>,
     /// Whether a program chooses among the sockets, or may do so.
     pub(super) is_steered: bool,
@@ -52,6 +54,11 @@ pub(super) struct Member {
 impl Member {
     fn new(slot: usize, socket: SharedListener, is_open: bool) -> Self {
         Self { slot, socket, is_open, may_be_filtered: false }
+    }
+
+    /// Was the socket shut down, so that the kernel's list does not have it?
+    fn has_stopped(&self) -> bool {
+        has_stopped(self.socket.as_fd())
     }
 
     pub(super) fn let_nobody_in(&mut self) {
@@ -81,7 +88,7 @@ impl PortGroup {
     /// were none.
     ///
     /// # Errors
-    /// They no longer listen. The text names the address.
+    /// They are no sockets that could listen. The text names the address.
     pub(super) fn inherit(
         addr: &ListenAddr,
         inherited: &mut Vec<Inherited>,
@@ -110,7 +117,10 @@ impl PortGroup {
                 // The previous master is gone, so only this one decides which clients come in.
                 let_in_again(&socket);
             }
-            let socket = SharedListener::from_socket(socket).map_err(|error| {
+            // As the previous master, or nobody yet if a service manager kept it.
+            let listened_at = getsockname(&socket).ok().map(SocketAddr::try_from);
+            listen_again(socket.as_fd(), addr, listened_at.and_then(Result::ok));
+            let socket = SharedListener::from_master(socket).map_err(|error| {
                 io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
             })?;
             let (slot, is_open) = place_of(&known).unwrap_or_default();
@@ -146,12 +156,13 @@ impl PortGroup {
             self.steer_anew();
         }
         for slot in missing {
+            let end = self.follow_the_list();
             let Some(first) = self.members.first() else { break };
             let socket = first.socket.bind_again().map_err(|error| {
                 let text = format!("cannot listen on {} again: {error}", self.name);
                 io::Error::new(error.kind(), text)
             })?;
-            self.members.push(Member::new(slot, socket, is_open));
+            self.members.insert(end, Member::new(slot, socket, is_open));
         }
         // A single socket may have had no program.
         self.steer();
@@ -170,14 +181,14 @@ impl PortGroup {
 
     /// Steers connections to the open sockets.
     pub(super) fn steer(&mut self) {
-        let places = Self::open_places(&self.members);
-        let is_whole = places.len() == self.members.len();
+        let places = self.open_places();
+        let is_whole = places.len() == self.listening().count();
         if !is_whole {
             self.choose(places);
         } else if self.is_steered
-            && let Some(first) = self.members.first()
+            && let Some(socket) = self.one_that_listens()
         {
-            match sys::stop_steering(&first.socket) {
+            match sys::stop_steering(socket) {
                 Ok(()) => self.is_steered = false,
                 // A seccomp filter refuses it, so a program that chooses among all sockets is used
                 // instead.
@@ -186,25 +197,52 @@ impl PortGroup {
         }
     }
 
+    /// The sockets that were not shut down.
+    fn listening(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.has_stopped())
+    }
+
+    /// A socket by which a program can be attached. It must not be one that was shut down: the
+    /// kernel would make a list for that socket alone, and then the socket cannot listen beside the
+    /// others any more (EADDRINUSE).
+    fn one_that_listens(&self) -> Option<&SharedListener> {
+        self.listening().next().map(|member| &member.socket)
+    }
+
+    /// Moves the sockets that were shut down to the end. The kernel has removed them from its list:
+    /// there, the last socket takes the place of one that stops. Returns the length of the list.
+    fn follow_the_list(&mut self) -> usize {
+        let mut end = self.members.len();
+        for place in (0..self.members.len()).rev() {
+            if self.members[place].has_stopped() {
+                end -= 1;
+                self.members.swap(place, end);
+            }
+        }
+        end
+    }
+
     /// The places of the open sockets in the kernel's list.
-    fn open_places(members: &[Member]) -> Vec<usize> {
-        let members = members.iter().enumerate();
-        members.filter(|(_, member)| member.is_open).map(|(place, _)| place).collect()
+    fn open_places(&mut self) -> Vec<usize> {
+        let end = self.follow_the_list();
+        (0..end).filter(|place| self.members[*place].is_open).collect()
     }
 
     /// Steers connections to the open sockets, even if another master has steered.
     pub(super) fn steer_anew(&mut self) {
-        self.choose(Self::open_places(&self.members));
+        let places = self.open_places();
+        self.choose(places);
     }
 
     fn choose(&mut self, places: Vec<usize>) {
         // If no socket is open, all connections wait for workers.
-        let (Some(first), false) = (self.members.first(), places.is_empty()) else { return };
+        let (Some(socket), false) = (self.one_that_listens(), places.is_empty()) else { return };
+        let steered = sys::steer(socket, &choose_among(places));
         self.is_steered = true;
-        match sys::steer(&first.socket, &choose_among(places)) {
+        match steered {
             Ok(()) => {}
             // The kernel has no list for this socket yet.
-            Err(error) if self.members.len() == 1 => {
+            Err(error) if self.listening().count() == 1 => {
                 tracing::debug!(%error, "a listener that is alone takes no program");
             }
             Err(error) => {
@@ -224,29 +262,38 @@ impl PortGroup {
     /// Removes a socket. The last one takes its place in the kernel's list. Until the program is
     /// changed, the last one is not chosen.
     pub(super) fn take_out(&mut self, place: usize) {
-        let last = self.members.len() - 1;
-        if place != last && self.members[last].is_open {
-            self.choose(Self::open_places(&self.members[..last]));
-        }
-        stop_listening(&self.members[place].socket);
-        self.members.swap_remove(place);
-    }
-
-    pub(super) fn listen_again(&mut self) {
-        let mut stopped = Vec::new();
-        // The kernel does the same: the last socket takes the place of one that stops.
-        for place in (0..self.members.len()).rev() {
-            if has_stopped(self.members[place].socket.as_fd()) {
-                stopped.push(self.members.swap_remove(place));
-            }
-        }
-        if stopped.is_empty() {
+        let slot = self.members[place].slot;
+        let mut places = self.open_places();
+        let is_it = |member: &Member| member.slot == slot;
+        let Some(place) = self.members.iter().position(is_it) else { return };
+        if self.members[place].has_stopped() {
+            self.members.remove(place);
             return;
         }
-        for member in stopped.into_iter().rev() {
+        let last = self.listening().count() - 1;
+        if place != last && self.members[last].is_open {
+            places.retain(|place| *place != last);
+            self.choose(places);
+        }
+        stop_listening(&self.members[place].socket);
+        self.members.swap(place, last);
+        self.members.remove(last);
+    }
+
+    /// Makes the sockets of these slots listen again that were shut down.
+    pub(super) fn listen_again(&mut self, is_one: impl Fn(usize) -> bool) {
+        let end = self.follow_the_list();
+        if end == self.members.len() {
+            return;
+        }
+        for member in self.members.split_off(end) {
             let (addr, bound) = (member.socket.local_addr(), member.socket.socket_addr());
-            listen_again(member.socket.as_fd(), addr, bound);
-            self.members.push(member);
+            if is_one(member.slot) {
+                listen_again(member.socket.as_fd(), addr, bound);
+            }
+            // One that listens again is the last of the list.
+            let end = self.follow_the_list();
+            self.members.insert(end, member);
         }
         self.is_steered = true;
         self.steer();

@@ -322,6 +322,60 @@ fn a_socket_that_somebody_shuts_down_listens_again_in_its_new_place() {
     assert_eq!(chosen(&groups), [0, 1]);
 }
 
+/// The worker of the socket dies, so the master steers before it makes the socket listen again.
+#[test]
+fn a_socket_that_somebody_shuts_down_listens_again_after_its_worker_is_dead() {
+    for dead in 0..3 {
+        let mut groups = groups(3, 1);
+        stop_listening(&groups.groups[0].members[dead].socket);
+        groups.avoid(dead);
+        let others: Vec<_> = (0..3).filter(|place| *place != dead).collect();
+        assert_eq!(chosen(&groups), others);
+        groups.listen_again();
+        assert!(groups.sockets_of(dead).all(|one| !has_stopped(one.as_fd())), "{dead}");
+        groups.admit(dead);
+        assert_eq!(chosen(&groups), [0, 1, 2]);
+        groups.avoid(dead);
+        assert_eq!(chosen(&groups), others);
+    }
+}
+
+/// Its worker lives, serves another address, and accepts no more here.
+#[test]
+fn a_socket_that_somebody_shuts_down_listens_again_for_a_new_worker_in_its_place_only() {
+    let mut groups = groups(3, 1);
+    for place in [0, 2] {
+        stop_listening(&groups.groups[0].members[place].socket);
+    }
+    groups.listen_again_at(2);
+    groups.admit(2);
+    assert_eq!(chosen(&groups), [1, 2]);
+    groups.listen_again_at(0);
+    groups.admit(0);
+    assert_eq!(chosen(&groups), [0, 1, 2]);
+}
+
+/// The kernel's list has no place for it.
+#[test]
+fn while_a_socket_is_shut_down_connections_go_to_the_open_ones_of_the_others() {
+    for stopped in 0..3 {
+        let mut groups = groups(3, 1);
+        stop_listening(&groups.groups[0].members[stopped].socket);
+        let others: Vec<_> = (0..3).filter(|place| *place != stopped).collect();
+        groups.make(3, 5).unwrap();
+        groups.make(4, 5).unwrap();
+        assert_eq!(chosen(&groups), others);
+        groups.admit(4);
+        let and_four: Vec<_> = others.iter().copied().chain([4]).collect();
+        assert_eq!(chosen(&groups), and_four);
+        groups.groups[0].close(|slot| slot == 4);
+        assert_eq!(chosen(&groups), others);
+        groups.groups[0].close(|slot| slot == stopped);
+        groups.admit(3);
+        assert_eq!(chosen(&groups), others.into_iter().chain([3]).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn the_only_socket_that_a_service_manager_kept_is_the_first_one() {
     let kept = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -57,7 +57,21 @@ impl SharedListener {
     /// `sockets` is empty; the sockets have different addresses; or one of them is refused, as by
     /// `from_socket`.
     pub fn from_sockets(sockets: impl IntoIterator<Item = OwnedFd>) -> io::Result<Self> {
-        let mut all = sockets.into_iter().map(Self::from_socket);
+        Self::of_each_loop(sockets.into_iter().map(Self::from_socket))
+    }
+
+    /// Like [`from_sockets`](Self::from_sockets), for a process that is to serve several listeners
+    /// of a master. It is no error if other code has shut a socket down, as for
+    /// [`from_master`](Self::from_master).
+    ///
+    /// # Errors
+    /// `sockets` is empty; the sockets have different addresses; or one of them is refused, as by
+    /// `from_master`.
+    pub fn from_sockets_of_master(sockets: impl IntoIterator<Item = OwnedFd>) -> io::Result<Self> {
+        Self::of_each_loop(sockets.into_iter().map(Self::from_master))
+    }
+
+    fn of_each_loop(mut all: impl Iterator<Item = io::Result<Self>>) -> io::Result<Self> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let mut first = all.next().ok_or_else(|| invalid("no socket for any loop"))??;
         let others = all.collect::<io::Result<Vec<_>>>()?;

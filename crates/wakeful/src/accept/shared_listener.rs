@@ -110,15 +110,25 @@ impl SharedListener {
     /// The descriptor is not a socket, does not listen, or is neither a TCP nor a Unix stream
     /// socket.
     pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
+        if !SockRef::from(&socket).is_listener().map_err(explain_call_error("getsockopt"))? {
+            return Err(invalid("the socket does not listen"));
+        }
+        Self::from_master(socket)
+    }
+
+    /// Like [`from_socket`](Self::from_socket), for a process that is to serve several listeners of
+    /// a master. It is no error if other code has shut the socket down (`ss -K`, shutdown(2)). A
+    /// server then accepts nothing there, and serves its other listeners. If it has no other,
+    /// [`Serving::failure`](super::Serving::failure) completes.
+    ///
+    /// # Errors
+    /// The descriptor is neither a TCP nor a Unix stream socket.
+    pub fn from_master(socket: OwnedFd) -> io::Result<Self> {
         let (memberships, holders) =
             (ListenerMembers::of_lent(Process::current()?), Holders::of_new_socket()?);
         // The caller may hold other copies of the socket.
         holders.lend();
-        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let known = SockRef::from(&socket);
-        if !known.is_listener().map_err(explain_call_error("getsockopt"))? {
-            return Err(invalid("the socket does not listen"));
-        }
         if known.r#type()? != socket2::Type::STREAM {
             return Err(invalid("the socket is not a stream socket (SOCK_STREAM)"));
         }
@@ -135,16 +145,16 @@ impl SharedListener {
         Ok(Self { file: None, fd, addr, memberships, holders, others: None })
     }
 
-    /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one will
+    /// Like [`from_master`](Self::from_master), for the socket of a server that this one will
     /// replace. The old server owns the file of a Unix socket until [`take_file`](Self::take_file)
     /// is called. If the file is gone, or belongs to another server by now,
     /// [`check_file`](Self::check_file) says so, and this listener never removes the file. To find
     /// out whose file it is, this call connects to the file once, and closes that connection.
     ///
     /// # Errors
-    /// The same as for `from_socket`.
+    /// The same as for `from_master`.
     pub fn from_predecessor(socket: OwnedFd) -> io::Result<Self> {
-        let mut listener = Self::from_socket(socket)?;
+        let mut listener = Self::from_master(socket)?;
         if let ListenAddr::Unix(path) = &listener.addr {
             listener.file = Some(Arc::new(SocketFile::of_predecessor(path, listener.fd.as_fd())?));
         }
@@ -290,6 +300,10 @@ impl SharedListener {
             ListenAddr::Unix(_) | ListenAddr::Abstract(_) => None,
         }
     }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
 /// The first listener whose socket an earlier one in the list has, too.

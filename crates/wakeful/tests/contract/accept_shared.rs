@@ -34,6 +34,7 @@ on_every_backend! {
     a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end,
     a_server_that_failed_says_so_and_serves_its_connections,
     a_server_whose_loops_have_ended_says_so,
+    a_socket_of_a_master_that_was_shut_down_costs_the_other_listeners_nothing,
     the_end_of_a_listener_leaves_a_successor_s_socket_file,
     a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s,
     a_live_server_whose_backlog_is_full_is_not_taken_for_gone,
@@ -254,6 +255,32 @@ fn the_end_of_a_listener_leaves_a_successor_s_socket_file<B: Backend>() {
     std::fs::write(directory.path(), "not a socket").unwrap();
     drop(listener);
     assert_eq!(std::fs::read_to_string(directory.path()).unwrap(), "not a socket");
+}
+
+fn a_socket_of_a_master_that_was_shut_down_costs_the_other_listeners_nothing<B: Backend>() {
+    let masters = || {
+        let listener = TcpListener::bind(crate::backend::localhost()).unwrap();
+        (listener.local_addr().unwrap(), listener)
+    };
+    let strategies = [AcceptStrategy::Exclusive, AcceptStrategy::Dispatch(Placement::RoundRobin)];
+    for strategy in strategies {
+        let ((_, stopped), (addr, listens)) = (masters(), masters());
+        rustix::net::shutdown(&stopped, rustix::net::Shutdown::Both).unwrap();
+        let refused = SharedListener::from_socket(stopped.try_clone().unwrap().into());
+        assert!(refused.unwrap_err().to_string().contains("does not listen"));
+        let both = [stopped, listens].map(|one| SharedListener::from_master(one.into()).unwrap());
+        let server = ConnectionServer::new(both.into()).group(B::group().loops(2));
+        let serving = server
+            .strategy(strategy)
+            .start(|| {
+                async |mut connection: wakeful::accept::Connection| {
+                    let _ = connection.stream.write_all(b"!").await;
+                }
+            })
+            .unwrap();
+        connect(addr).read_exact(&mut [0]).expect("the other one is served");
+        serving.shutdown(LONG).unwrap();
+    }
 }
 
 fn a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s<B: Backend>() {
