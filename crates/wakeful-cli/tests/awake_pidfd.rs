@@ -17,7 +17,9 @@ use refused_call::refuse;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Sends TERM to `wakeful awake` when its command runs. Returns how it ended, and what it said.
-fn ended_by_term(prepare: fn() -> io::Result<()>) -> (ExitStatus, String) {
+fn ended_by_term(
+    prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> (ExitStatus, String) {
     let mut command = Command::new(PROGRAM);
     command.args(["awake", "--", "sh", "-c", "echo up; exec sleep 60"]);
     // SAFETY: between fork and exec it makes system calls only.
@@ -65,12 +67,10 @@ fn limit<const MOST: u64>() -> io::Result<()> {
 /// As in a container whose filter knows none of the calls, or only one, and before Linux 5.3.
 #[test]
 fn a_term_ends_a_command_where_a_call_for_descriptors_is_refused() {
-    const CALLS: [(&str, fn() -> io::Result<()>); 2] = [
-        ("pidfd_open", || refuse(libc::SYS_pidfd_open)),
-        ("pidfd_send_signal", || refuse(libc::SYS_pidfd_send_signal)),
-    ];
-    for (call, prepare) in CALLS {
-        let (status, said) = ended_by_term(prepare);
+    for (call, number) in
+        [("pidfd_open", libc::SYS_pidfd_open), ("pidfd_send_signal", libc::SYS_pidfd_send_signal)]
+    {
+        let (status, said) = ended_by_term(move || refuse(number));
         assert!(is_ended(status) && said.contains(call), "{call}: {status}: {said}");
         assert!(said.contains("no CPU is held for this command"), "{said}");
     }

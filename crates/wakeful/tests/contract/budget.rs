@@ -375,7 +375,7 @@ fn what_fails_or_moves_nothing_at_once_spends_the_budget_too<B: Backend>() {
             .await;
             let socket = UnixDatagram::unbound().unwrap();
             gives_way("no such receiver", async || {
-                drop(socket.send_to(b"x", path).await.unwrap_err())
+                drop(socket.send_to(b"x", path).await.unwrap_err());
             })
             .await;
         }
