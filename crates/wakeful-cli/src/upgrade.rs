@@ -1,5 +1,7 @@
 //! `wakeful upgrade`: asks a master to hand over to a new one, and says how that ended.
 
+mod report;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -20,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use wakeful_workers::SUCCEEDS;
 
+use self::report::{Ends, Report, Shows, writes_to};
 use crate::logging::say;
 
 /// How often it looks.
@@ -33,11 +36,15 @@ const TO_BEGIN: Duration = Duration::from_secs(10);
 /// take to have a child after it has read the signal: without memory, descriptors or processes it
 /// never has one.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
+/// How long a new master whose old one has died may take to serve. A master ends when its workers
+/// do not start in time, but another program may never do anything, and nobody is left to end it.
+const ALONE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit code: 0 if the workers of the new master accept; 1 if the upgrade failed. Then the old \
-                  master and its workers continue, and their log says why."
+                  master and its workers continue, and their log says why. If the old master dies during \
+                  the upgrade, the exit code is 1 also if it is not known whether the new one serves."
 )]
 pub(crate) struct Arguments {
     /// The server's pid file (`wakeful serve --workers N --pid-file FILE`), or the process id of
@@ -91,20 +98,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         _ => format!("cannot send USR2 to process {}: {error}", master.pid),
     })?;
     let successor = master.successor(&before)?;
+    let report = Report::of(master.pid, successor, &before.writes_to);
     say(format_args!("process {successor}, the new master, starts"));
-    loop {
-        if master.is_followed_by(successor) {
-            say(format_args!("process {successor} has taken over: the upgrade is complete"));
-            return Ok(ExitCode::SUCCESS);
-        }
-        if !is_there(successor) {
-            return Err(format!(
-                "the upgrade failed: process {successor}, the new master, has ended; the log of process {} says why",
-                master.pid
-            ));
-        }
-        thread::sleep(AGAIN);
-    }
+    master.wait_for(successor, &report)?;
+    say(format_args!("process {successor} has taken over: the upgrade is complete"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What was there before the master was asked.
@@ -114,6 +112,7 @@ struct Before {
     left_behind: BTreeSet<i32>,
     faults: Option<u64>,
     children: Option<BTreeSet<u32>>,
+    writes_to: Ends,
 }
 
 impl Before {
@@ -123,7 +122,8 @@ impl Before {
         let is_child = |pid: &&i32| stat(**pid).is_ok_and(|stat| stat.ppid == master.pid);
         let under_way = left_behind.iter().find(is_child).copied();
         let faults = faults_of_dead_children(master.pid);
-        Self { under_way, left_behind, faults, children: children(master.pid) }
+        let writes_to = writes_to(master.pid).unwrap_or_default();
+        Self { under_way, left_behind, faults, children: children(master.pid), writes_to }
     }
 }
 
@@ -196,10 +196,59 @@ impl Master {
         }
     }
 
+    /// Waits until the successor serves, and until this master has ended, if it has no file.
+    fn wait_for(&self, successor: i32, report: &Report) -> Result<(), String> {
+        let pid = self.pid;
+        // When this master had died, and the successor did not serve yet.
+        let mut alone_since: Option<Instant> = None;
+        loop {
+            // Look at this before the report, which this master reads.
+            let has_ended = !is_there(pid);
+            if !is_there(successor) {
+                let failed =
+                    format!("the upgrade failed: process {successor}, the new master, has ended");
+                return Err(match has_ended {
+                    false => format!("{failed}; the log of process {pid} says why"),
+                    true => format!(
+                        "{failed}, and so has process {pid}, the old one: start the server again. \
+                         The log says why"
+                    ),
+                });
+            }
+            if self.is_file_of(successor) {
+                return Ok(());
+            }
+            if has_ended {
+                let shows = report.look();
+                // In the second case this master has read the report, and has drained.
+                if shows == Shows::Accepts || (shows == Shows::Closed && alone_since.is_none()) {
+                    return Ok(());
+                }
+                // The file may tell, if it is this master's own.
+                let may_tell = shows == Shows::Nothing && self.file.is_some();
+                let may_come = shows == Shows::NotYet || may_tell;
+                if !may_come || alone_since.is_some_and(|since| since.elapsed() >= ALONE) {
+                    return Err(format!(
+                        "process {pid}, the old master, has died during the upgrade. It is not known \
+                         whether process {successor}, the new one, serves: ask the server, or look \
+                         into its log"
+                    ));
+                }
+                alone_since.get_or_insert_with(|| {
+                    say(format_args!(
+                        "process {pid}, the old master, has died; waiting for process {successor}"
+                    ));
+                    Instant::now()
+                });
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
     /// The master writes its file, if it has one, before the old one drains.
-    fn is_followed_by(&self, successor: i32) -> bool {
+    fn is_file_of(&self, successor: i32) -> bool {
         let names = |file: &PathBuf| number_in(file).is_ok_and(|pid| pid == Some(successor));
-        self.file.as_ref().is_some_and(names) || (!is_there(self.pid) && is_there(successor))
+        self.file.as_ref().is_some_and(names)
     }
 }
 

@@ -1027,6 +1027,70 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
     }
 }
 
+/// What a program does at the path of a master that is killed during an upgrade, and what the
+/// command says of that.
+fn upgrade_without_an_old_master(then: &str, expected: &str, code: i32) {
+    for by_file in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::copy(PROGRAM, path("wakeful")).unwrap();
+        let mut master =
+            Master::start_by(Command::new(path("wakeful")), &with(&["--workers", "1"]));
+        let (before, addr) = (master.pid(), master.addr());
+        master.orphans.extend(children(before));
+        fs::remove_file(path("wakeful")).unwrap();
+        let text = format!(
+            "#!/bin/bash\nuntil [ -e {} ] || ! kill -0 {}; do sleep 0.01; done\n{then}\n",
+            path("go").display(),
+            std::process::id()
+        );
+        fs::write(path("wakeful"), text).unwrap();
+        fs::set_permissions(path("wakeful"), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.arg("upgrade").stderr(Stdio::piped());
+        match by_file {
+            true => command.arg(master.pid_file()),
+            false => command.arg(before.to_string()),
+        };
+        let mut command = command.spawn().unwrap();
+        let said = BufReader::new(command.stderr.take().unwrap());
+        let mut said = said.lines().map_while(Result::ok);
+        let starts = said.next().unwrap();
+        let successor: u32 = starts.split([' ', ',']).nth(1).unwrap().parse().unwrap();
+        signal(before, "KILL");
+        let next = said.next().unwrap();
+        assert!(next.contains(&format!("process {before}, the old master, has died")), "{next}");
+        // Only now can it serve.
+        fs::write(path("go"), "").unwrap();
+        let end = said.next().unwrap();
+        assert!(end.contains(expected), "{end}");
+        assert_eq!(command.wait().unwrap().code(), Some(code), "{end}");
+        if code == 0 {
+            assert_eq!(master.pid(), successor);
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_by_a_command_whose_old_master_is_killed_is_complete_when_the_new_one_serves() {
+    let then = format!("exec {PROGRAM} \"$@\"");
+    upgrade_without_an_old_master(&then, "has taken over: the upgrade is complete", 0);
+}
+
+#[test]
+fn an_upgrade_by_a_command_whose_old_master_is_killed_fails_with_the_new_one() {
+    upgrade_without_an_old_master("exit 3", "the upgrade failed", 1);
+    // It lives on without a report. (Its script is descriptor 255.)
+    let closes = format!(
+        "for fd in /proc/$$/fd/*; do fd=${{fd##*/}}; \
+         if [ $fd -gt 2 ] && [ $fd != 255 ]; then eval \"exec $fd>&-\"; fi; done\n\
+         exec tail --pid={} -f /dev/null",
+        std::process::id()
+    );
+    upgrade_without_an_old_master(&closes, "It is not known whether process", 1);
+}
+
 #[test]
 fn an_upgrade_by_what_is_no_file_is_refused_and_waits_for_nobody() {
     let directory = tempfile::tempdir().unwrap();

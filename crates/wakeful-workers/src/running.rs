@@ -76,7 +76,8 @@ pub(crate) struct Running {
     succeeded_by: Option<InCharge>,
     /// When the watchdog wants to look next.
     look_at: Option<Instant>,
-    /// When the master last ended a wait.
+    /// When the master last ended a wait. Limits are compared with this time, and not with a later
+    /// one: only the next wait puts them off if the master is paused meanwhile.
     looked_at: Instant,
     start_timeout: Duration,
     pre_drain: Duration,
@@ -405,15 +406,15 @@ impl Running {
         self.bury();
         self.bury_strangers();
         self.look_for_stuck_loops();
+        self.kill_who_takes_too_long();
         let now = Instant::now();
-        self.kill_who_takes_too_long(now);
         self.close_if_due(now);
         self.see_who_waits(now);
         systemd::send_what_waits();
         self.listeners.give_what_waits();
-        if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
+        if self.at_once.is_some_and(|since| self.looked_at >= since + AT_ONCE) {
             // The kill is repeated after the same time, for processes that did not exist yet.
-            self.at_once = Some(now);
+            self.at_once = Some(self.looked_at);
             self.signal_all(Signal::KILL);
             self.successor.iter().for_each(Successor::remind);
         }

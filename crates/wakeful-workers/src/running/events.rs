@@ -105,8 +105,8 @@ impl Running {
         }
     }
 
-    pub(super) fn kill_who_takes_too_long(&mut self, now: Instant) {
-        let limit = self.start_timeout;
+    pub(super) fn kill_who_takes_too_long(&mut self) {
+        let (now, limit) = (self.looked_at, self.start_timeout);
         let is_late = |by: &Option<Instant>| by.is_some_and(|by| by <= now);
         for process in self.processes.iter_mut().filter(|process| is_late(&process.start_by)) {
             process.start_by = None;

@@ -142,7 +142,7 @@ impl Running {
 
     /// Returns whether a worker is started for clients that wait.
     fn clear_who_waits(&mut self, now: Instant) -> bool {
-        if self.at_once.is_some() || self.ends_by.is_some_and(|by| by <= now) {
+        if self.at_once.is_some() || self.ends_by.is_some_and(|by| by <= self.looked_at) {
             return false;
         }
         let mut waited_at = self.listeners.groups.waited_at();

@@ -1,6 +1,8 @@
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use nix::sys::signal::{Signal as Name, raise};
 use wakeful::LoopGroup;
@@ -77,4 +79,79 @@ fn a_request_that_nobody_has_read_when_a_master_ends_reaches_its_successor() {
     // Without a signal it ends here, too.
     drop(successor.stdin.take());
     assert_eq!(successor.wait().unwrap().signal(), Some(Name::SIGUSR1 as i32));
+}
+
+/// A log that pauses this process until `until` when it has a line with `at`. A master logs between
+/// two waits.
+#[derive(Clone, Copy)]
+struct PausesAt {
+    at: &'static str,
+    until: Instant,
+}
+
+impl Write for PausesAt {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if str::from_utf8(line).unwrap().contains(self.at) {
+            thread::sleep(self.until.saturating_duration_since(Instant::now()));
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_pause_between_two_waits_counts_neither_for_a_start_nor_for_a_drain() {
+    let mut running = with_workers(1);
+    // It neither accepts nor ends. No process has such a number.
+    let (ready, _told) = sys::pipe_of_news().unwrap();
+    let (pidfd, _alive) = sys::pipe().unwrap();
+    let pid = Pid::from_raw(i32::MAX).unwrap();
+    let now = Instant::now();
+    let by = now + Duration::from_secs(1);
+    // What it was late before is no pause of this test.
+    running.looked_at = now;
+    running.processes.push(Process {
+        id: running.crew.started(0, now),
+        pid,
+        pidfd,
+        ready: Some(ready),
+        has_accepted: false,
+        start_by: Some(by),
+        end_by: Some(by),
+        is_to_reopen: false,
+        heartbeats: running.watchdog.heartbeats_for(&running.group).unwrap(),
+        sibling: None,
+        is_stopped: false,
+        forked: since_boot(),
+        reports_at: running.desk.take(),
+    });
+    let log = PausesAt { at: "sending HUP", until: by + Duration::from_millis(1) };
+    let log = tracing_subscriber::fmt().with_writer(move || log).finish();
+    // The wait ends by this signal, and the master is paused when it has read it.
+    raise(Name::SIGUSR1).unwrap();
+    tracing::subscriber::with_default(log, || running.wait_and_see());
+    assert!(running.processes[0].is_to_reopen && by <= Instant::now());
+    let limits = |running: &Running| {
+        let process = &running.processes[0];
+        [process.start_by, process.end_by]
+    };
+    assert!(limits(&running).iter().all(Option::is_some), "killed at once");
+    running.wait_and_see();
+    assert!(limits(&running).iter().all(|limit| limit.is_some_and(|limit| limit > by)));
+}
+
+#[test]
+fn clients_that_wait_at_the_end_are_served_though_the_master_is_paused_for_its_whole_drain() {
+    let mut running = with_workers(1);
+    let addr = running.listeners.addrs().next().unwrap().to_string();
+    let _client = TcpStream::connect(&addr).unwrap();
+    running.end();
+    // Since the last wait the drain timeout has passed.
+    running.ends_by = Some(running.looked_at + Duration::from_nanos(1));
+    running.closing = Some(Instant::now());
+    running.close_if_due(Instant::now());
+    assert!(running.crew.is_clearing());
 }
