@@ -11,6 +11,8 @@
 //!   a worker should enter and may be asleep, its bell, an eventfd, wakes it.
 //! * At least one worker is always in the list: see `list`. A worker that ends rings those that
 //!   should replace it. If it is killed or stopped, the master rings them.
+//! * A worker without room that the kernel wakes for a connection rings one that has room. If none
+//!   has, it leaves a note in the page, and the first that has room looks for the connection.
 //! * If all workers in the list are stuck in their turns, or stopped, an alarm wakes another one:
 //!   see `balance::watch`.
 //! * Workers that are all busy take connections as fast as they get CPU time, which may differ much

@@ -130,6 +130,20 @@ fn together_until(states: [State; 3], acts: [fn(&Model); 2], check: fn(&Model)) 
     });
 }
 
+/// With a third thread. At the end somebody must have looked.
+fn three_together(states: [State; 3], acts: [fn(&Model); 2], third: fn(&Model)) {
+    check(Some(3), move || {
+        let model = Model::new(states);
+        let threads = acts.map(|act| {
+            let model = model.clone();
+            thread::spawn(move || act(&model))
+        });
+        third(&model);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        model.check_that_one_looked();
+    });
+}
+
 #[test]
 fn loom_one_goes_out_while_the_only_other_one_dies() {
     together(
@@ -224,17 +238,11 @@ fn loom_one_has_room_while_another_one_that_is_full_takes_no_connection() {
 
 #[test]
 fn loom_two_have_room_while_another_one_that_is_full_takes_no_connection() {
-    check(Some(3), || {
-        let model = Model::new([State::FULL; 3]);
-        let acts: [fn(&Model); 2] = [|model| model.has_room(1), |model| model.has_room(2)];
-        let threads = acts.map(|act| {
-            let model = model.clone();
-            thread::spawn(move || act(&model))
-        });
-        model.others_take_over(None);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        model.check_that_one_looked();
-    });
+    three_together(
+        [State::FULL; 3],
+        [|model| model.has_room(1), |model| model.has_room(2)],
+        |model| model.others_take_over(None),
+    );
 }
 
 #[test]
@@ -260,21 +268,16 @@ fn loom_one_goes_out_whose_bell_rang_for_a_connection() {
 /// is.
 #[test]
 fn loom_one_hears_its_bell_while_it_goes_out() {
-    check(Some(3), || {
-        let model = Model::new([State::IN, State::IN, State::FREE]);
-        let acts: [fn(&Model); 2] =
-            [|model| model.pauses(0, State::FULL), |model| model.sees_whose_turn_it_is()];
-        let threads = acts.map(|act| {
-            let model = model.clone();
-            thread::spawn(move || act(&model))
-        });
-        if model.rung[1].swap(false, SeqCst) {
-            model.sees_whose_turn_it_is();
-            if model.is_to_look(1) {
-                model.looked.store(true, SeqCst);
+    three_together(
+        [State::IN, State::IN, State::FREE],
+        [|model| model.pauses(0, State::FULL), |model| model.sees_whose_turn_it_is()],
+        |model| {
+            if model.rung[1].swap(false, SeqCst) {
+                model.sees_whose_turn_it_is();
+                if model.is_to_look(1) {
+                    model.looked.store(true, SeqCst);
+                }
             }
-        }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        model.check_that_one_looked();
-    });
+        },
+    );
 }
