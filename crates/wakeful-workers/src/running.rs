@@ -38,6 +38,9 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// signals both a process and its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
+/// How often a worker looks for connections that another master's workers were woken for.
+const LOOKS_FOR_OTHERS: Duration = Duration::from_secs(1);
+
 /// A dead child that a debugger still holds, so that its status is not known yet.
 #[derive(Debug)]
 struct Unburied {
@@ -74,6 +77,8 @@ pub(crate) struct Running {
     is_in_charge: bool,
     /// The new master that has taken over from this one.
     succeeded_by: Option<InCharge>,
+    /// When a worker looks next for a connection that another master's workers were woken for.
+    others_looked_for_at: Option<Instant>,
     /// When the watchdog wants to look next.
     look_at: Option<Instant>,
     /// When the master last ended a wait. Limits are compared with this time, and not with a later
@@ -171,6 +176,7 @@ impl Running {
             desk: Desk::new(sys::duplicate(&lifeline.0)?)?,
             is_in_charge: false,
             succeeded_by: None,
+            others_looked_for_at: None,
             look_at: None,
             looked_at: Instant::now(),
             start_timeout,
@@ -410,6 +416,7 @@ impl Running {
         let now = Instant::now();
         self.close_if_due(now);
         self.see_who_waits(now);
+        self.look_for_others(now);
         systemd::send_what_waits();
         self.listeners.give_what_waits();
         if self.at_once.is_some_and(|since| self.looked_at >= since + AT_ONCE) {
@@ -434,10 +441,27 @@ impl Running {
     /// What is in a place whose sockets leave. Workers of a predecessor may be in any place.
     fn inside(&self, place: usize) -> Inside {
         match self.crew.inside(place) {
-            Inside::Nobody if self.predecessor.is_some_and(|one| getppid() == Some(one)) => {
-                Inside::Draining
-            }
+            Inside::Nobody if self.is_predecessor_there() => Inside::Draining,
             inside => inside,
+        }
+    }
+
+    fn is_predecessor_there(&self) -> bool {
+        self.predecessor.is_some_and(|one| getppid() == Some(one))
+    }
+
+    /// While there are two masters, the kernel may wake a worker of the other one for a connection
+    /// that it does not take because it is full, or ends. That one does not know the workers of
+    /// this master. So one of them looks now and then, and once when the other master has gone.
+    fn look_for_others(&mut self, now: Instant) {
+        let Some(siblings) = &self.siblings else { return };
+        let are_two = self.successor.is_some() || self.is_predecessor_there();
+        let is_due = self.others_looked_for_at.is_some_and(|at| at <= now);
+        if is_due {
+            siblings.look_for_connections();
+        }
+        if is_due || self.others_looked_for_at.is_none() {
+            self.others_looked_for_at = are_two.then(|| now + LOOKS_FOR_OTHERS);
         }
     }
 

@@ -1,11 +1,14 @@
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::sys::signal::{Signal as Name, raise};
+use rustix::event::{Timespec, epoll};
 use wakeful::LoopGroup;
+use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
 
 use super::requests::UNTIL_BACKLOGS_ARE_EMPTY;
@@ -154,4 +157,45 @@ fn clients_that_wait_at_the_end_are_served_though_the_master_is_paused_for_its_w
     running.closing = Some(Instant::now());
     running.close_if_due(Instant::now());
     assert!(running.crew.is_clearing());
+}
+
+/// In an upgrade the workers of two masters wait at the same socket. Here the other master's worker
+/// is a thread that was there first.
+#[test]
+fn a_client_that_the_other_masters_worker_was_woken_for_is_served_by_a_worker_of_this_one() {
+    const LONG: Duration = Duration::from_secs(30);
+    let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+    let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).workers(1);
+    let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+    running.predecessor = getppid();
+    let addr = running.listeners.addrs().next().unwrap().to_string();
+    let (sockets, _) = running.listeners.for_worker(0).unwrap();
+    let other = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+    epoll::add(&other, sockets[0].as_fd(), epoll::EventData::new_u64(0), flags).unwrap();
+    let sibling = running.siblings.as_ref().and_then(Siblings::join);
+    let group = LoopGroup::builder().loops(1).sibling(sibling);
+    let listeners = sockets.into_iter().map(|fd| SharedListener::from_socket(fd).unwrap());
+    let server = ConnectionServer::new(listeners.collect()).group(group);
+    let worker = server.start(|| |_connection| async {}).unwrap();
+    let counts = worker.counts();
+    let waits = thread::spawn(move || {
+        let mut events = Vec::with_capacity(1);
+        let limit = Timespec::try_from(LONG).unwrap();
+        epoll::wait(&other, rustix::buffer::spare_capacity(&mut events), Some(&limit)).unwrap()
+    });
+    let mut clients = Vec::new();
+    while !waits.is_finished() {
+        clients.push(TcpStream::connect(&addr).unwrap());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let until = Instant::now() + LONG;
+    let are_served = || counts.accepted() == clients.len() as u64;
+    while !are_served() && Instant::now() < until {
+        // The wait ends then at the latest, if no worker is told to look.
+        running.look_at = Some(until);
+        running.wait_and_see();
+    }
+    assert!(are_served());
+    worker.shutdown(LONG).unwrap();
 }

@@ -51,6 +51,7 @@ impl Running {
             self.close_at,
             self.closing.filter(|_| !self.crew.is_clearing()),
             self.look_at,
+            self.others_looked_for_at,
             killed_at,
             alive_at,
             limit,

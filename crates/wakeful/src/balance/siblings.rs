@@ -13,6 +13,8 @@
 //!   should replace it. If it is killed or stopped, the master rings them.
 //! * A worker without room that the kernel wakes for a connection rings one that has room. If none
 //!   has, it leaves a note in the page, and the first that has room looks for the connection.
+//! * Two masters share the sockets during an upgrade, and each has a page. So each has one of its
+//!   workers look for connections once a second, until the other master is gone.
 //! * If all workers in the list are stuck in their turns, or stopped, an alarm wakes another one:
 //!   see `balance::watch`.
 //! * Workers that are all busy take connections as fast as they get CPU time, which may differ much
@@ -95,6 +97,14 @@ impl Siblings {
     pub fn is_stopped(&self, sibling: &Sibling) {
         self.page.set_heard(sibling.place, 0);
         self.page.pauses(sibling.place, State::STOPPED);
+    }
+
+    /// Has a worker look for connections that wait at its listeners. Call this now and then while
+    /// other processes accept from the same sockets that have no places here, such as the workers
+    /// of the previous master in an upgrade. The kernel may have woken one of those for a connection
+    /// that it does not take. A call costs at most a write to an eventfd for each worker.
+    pub fn look_for_connections(&self) {
+        self.page.others_take_over(None);
     }
 
     /// Reports that a worker that was [stopped](Self::is_stopped) continues.
