@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use hyper::rt::{Read, Write};
@@ -81,7 +81,7 @@ pub(crate) fn linger_until_sent<I: Read + Write + Unpin>(
 ) -> impl Future<Output = ()> {
     let lingering = async move {
         shut_down(io).await?;
-        let (mut least, mut since) = (usize::MAX, now());
+        let mut taking = Taking::begins();
         loop {
             match timeout(ASKED, poll_fn(|cx| poll_forget(io, cx))).await {
                 Ok(Ok(1..)) => return discard_while_it_reads(io, silence, unsent).await,
@@ -89,11 +89,7 @@ pub(crate) fn linger_until_sent<I: Read + Write + Unpin>(
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {}
             }
-            let left = unsent(io);
-            if left < least {
-                (least, since) = (left, now());
-            }
-            if left == 0 || now() - since >= silence {
+            if taking.is_over(unsent(io), silence) {
                 break;
             }
         }
@@ -115,13 +111,9 @@ pub(crate) fn wait_until_sent<I: Read + Unpin>(
     unsent: impl Fn(&I) -> usize,
 ) -> impl Future<Output = ()> {
     let waiting = async move {
-        let (mut least, mut since, mut has_ended) = (usize::MAX, now(), false);
+        let (mut taking, mut has_ended) = (Taking::begins(), false);
         loop {
-            let left = unsent(io);
-            if left < least {
-                (least, since) = (left, now());
-            }
-            if left == 0 || now() - since >= PATIENCE {
+            if taking.is_over(unsent(io), PATIENCE) {
                 break;
             }
             if has_ended {
@@ -137,6 +129,27 @@ pub(crate) fn wait_until_sent<I: Read + Unpin>(
         }
     };
     at_longest(waiting)
+}
+
+/// A client takes what the kernel holds for it.
+struct Taking {
+    /// How much was left when it last took something, and when that was.
+    left: usize,
+    since: Instant,
+}
+
+impl Taking {
+    fn begins() -> Self {
+        Self { left: usize::MAX, since: now() }
+    }
+
+    /// Has the client taken all, or nothing for `silence`? `left` is what it has not taken by now.
+    fn is_over(&mut self, left: usize, silence: Duration) -> bool {
+        if left < self.left {
+            *self = Self { left, since: now() };
+        }
+        left == 0 || now() - self.since >= silence
+    }
 }
 
 /// Boxed, so that connections which close without a wait are no larger.

@@ -58,6 +58,9 @@ pub struct Recording {
     pub offered: u64,
     /// The number of requests with a successful answer.
     pub answered: u64,
+    /// The number of successful answers that came in the measured time, whenever their requests
+    /// were due.
+    pub answers: u64,
     /// The number of requests that failed, plus the number of connections on which the server broke
     /// the protocol while no request waited.
     pub failed: u64,
@@ -82,14 +85,16 @@ impl Recording {
             interval: Duration::from_nanos(interval),
             offered: 0,
             answered: 0,
+            answers: 0,
             failed: 0,
             waited_for_connection: 0,
         }
     }
 
-    /// Moves the measured time so that it begins at `start`. Its length stays. Nothing may have
+    /// Moves the measured time so that it begins at `start`. Its length stays. No request may have
     /// been recorded yet.
     pub(crate) fn begin_at(&mut self, start: u64) {
+        self.answers = 0;
         self.window = start..start + (self.window.end - self.window.start);
     }
 
@@ -111,6 +116,11 @@ impl Recording {
     pub(crate) fn sent(&mut self, request: Request) {
         self.send_lag.saturating_record(request.sent - request.possible);
         self.waited_for_connection += u64::from(request.possible > request.intended);
+    }
+
+    /// Notes that a successful answer came, to whichever request.
+    pub(crate) fn answer_came(&mut self, done: u64) {
+        self.answers += u64::from(self.window.contains(&done));
     }
 
     pub(crate) fn answered(&mut self, request: Request, done: u64) {
@@ -163,6 +173,7 @@ impl Recording {
         self.intervals.extend(other.intervals.iter().cloned());
         self.offered += other.offered;
         self.answered += other.answered;
+        self.answers += other.answers;
         self.failed += other.failed;
         self.waited_for_connection += other.waited_for_connection;
     }

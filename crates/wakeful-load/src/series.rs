@@ -29,7 +29,7 @@ pub struct Figures {
     /// The server's CPU time divided by the elapsed time, if its process is known. 1 is a whole
     /// CPU.
     pub cpu_share: Option<f64>,
-    /// Answers per second.
+    /// Successful answers per second of the measured time.
     pub throughput: f64,
 }
 
@@ -42,7 +42,6 @@ impl Figures {
             validity::has_enough_beyond(&recording.response, quantile)
                 .then(|| recording.response.value_at_quantile(quantile) as f64)
         };
-        let answered = recording.answered.saturating_sub(measurement.piled_up) as f64;
         Self {
             p50: at(0.5),
             p90: at(0.9),
@@ -53,7 +52,7 @@ impl Figures {
                 .cpu
                 .map(|cpu| (cpu.user + cpu.system) / recording.answered.max(1) as f64),
             cpu_share: block.cpu.map(|cpu| cpu.share),
-            throughput: answered / measurement.seconds.max(1e-9),
+            throughput: recording.answers as f64 / measurement.seconds.max(1e-9),
         }
     }
 }

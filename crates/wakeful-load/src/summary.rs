@@ -96,8 +96,7 @@ pub fn run(server: &str, measurement: &Measurement, around: Surroundings) -> Run
         answered: recording.answered,
         failed: recording.failed,
         waited_for_connection: recording.waited_for_connection,
-        throughput: recording.answered.saturating_sub(measurement.piled_up) as f64
-            / measurement.seconds.max(1e-9),
+        throughput: recording.answers as f64 / measurement.seconds.max(1e-9),
         response: percentiles(&recording.response),
         service: percentiles(&recording.service),
         send_lag: percentiles(&recording.send_lag),

@@ -61,24 +61,26 @@ impl Generator<'_> {
     }
 
     fn send_due(&mut self, now: u64) {
-        if self.is_closed_loop() {
-            while let Some(index) = self.next_free() {
+        let mut now = now;
+        // The number is bounded, so that this thread receives answers in between even at a high
+        // rate, or if each connection breaks at once and is opened again.
+        for _ in 0..SENT_AT_ONCE {
+            if self.is_closed_loop() {
+                let Some(index) = self.next_free() else { return };
                 let now = self.now();
                 self.count_due(now);
                 self.start(index, now, now);
+                continue;
             }
-            return;
-        }
-        while let Some(index) = if self.backlog.is_empty() { None } else { self.next_free() } {
-            if let Some(intended) = self.backlog.next() {
-                let possible = self.now();
-                self.start(index, intended, possible);
+            if !self.backlog.is_empty()
+                && let Some(index) = self.next_free()
+            {
+                if let Some(intended) = self.backlog.next() {
+                    let possible = self.now();
+                    self.start(index, intended, possible);
+                }
+                continue;
             }
-        }
-        let mut now = now;
-        // The number is bounded, so that even at a high rate this thread receives answers in
-        // between.
-        for _ in 0..SENT_AT_ONCE {
             // Whatever was due in the measured time is sent, even if this thread could not run
             // until now.
             let is_wanted =
@@ -217,6 +219,7 @@ impl Generator<'_> {
         if answer.outcome == Outcome::Success {
             self.answered += 1;
             self.ended += 1;
+            self.recording.answer_came(done);
             if self.recording.covers(request.intended) {
                 self.measured_ended += 1;
                 self.recording.answered(request, done);

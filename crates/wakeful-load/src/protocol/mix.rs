@@ -38,7 +38,10 @@ impl Drawing {
             *end += u64::from(kind.weight);
             Some(*end)
         });
-        Self { random: fastrand::Rng::with_seed(seed), ends: ends.collect(), keys }
+        // A schedule with this seed draws the gaps between requests. With the same numbers, what a
+        // request is would depend on the gap before it.
+        let random = fastrand::Rng::with_seed(seed).fork();
+        Self { random, ends: ends.collect(), keys }
     }
 
     pub(crate) fn next(&mut self) -> Draw {
@@ -57,6 +60,7 @@ impl Drawing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::Schedule;
 
     fn drawn(weights: &[u32], keys: u64, seed: u64) -> Vec<Draw> {
         let kind = |&weight: &u32| Kind { name: String::new(), weight };
@@ -74,6 +78,21 @@ mod tests {
         assert_eq!(of(&draws, 0) + of(&draws, 1), draws.len());
         assert_eq!(of(&drawn(&[0, 1], 1, 1), 1), draws.len(), "a weight of none is never drawn");
         assert_eq!(of(&drawn(&[], 1, 1), 0), draws.len());
+    }
+
+    /// Otherwise a queue would be longer for one kind than for another one, or never build up.
+    #[test]
+    fn a_kind_does_not_depend_on_when_the_request_is_due() {
+        let (mut counts, mut gaps, mut before) = ([0_u64; 2], [0_u64; 2], 0);
+        let due = Schedule::Poisson(1e4).arrivals(1);
+        for (due, draw) in due.zip(drawn(&[1, 1], 1, 1)) {
+            counts[draw.kind] += 1;
+            gaps[draw.kind] += due - before;
+            before = due;
+        }
+        // The mean gap is 100 µs. The limit is more than five standard deviations.
+        let means = [0, 1].map(|kind| gaps[kind] / counts[kind]);
+        assert!(means.iter().all(|mean| mean.abs_diff(100_000) < 4_000), "{means:?}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Run {
     pub failed: u64,
     /// The number of due requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,
-    /// Answers per second.
+    /// Successful answers per second of the measured time, whenever their requests were due.
     pub throughput: f64,
     /// Done − intended. In a closed loop, done − sent.
     pub response: Percentiles,
