@@ -115,7 +115,13 @@ impl Worker {
         }
         let mut sockets = self.listeners.drain(..);
         let Some(each) = self.sockets_each else {
-            return sockets.map(SharedListener::from_master).collect();
+            let listeners: Vec<_> =
+                sockets.map(SharedListener::from_master).collect::<io::Result<_>>()?;
+            if self.sibling.is_none() {
+                // If this worker is killed when the kernel has woken it, nobody else would look.
+                listeners.iter().for_each(SharedListener::wake_every_loop);
+            }
+            return Ok(listeners);
         };
         let of_one = || Some(sockets.by_ref().take(each.get()).collect::<Vec<_>>());
         let of_each = iter::from_fn(of_one).take_while(|of_one| !of_one.is_empty());

@@ -96,7 +96,7 @@ fn is_served_in_a_long_shortage(sibling_is: impl FnOnce(&OurTurn)) -> bool {
     let siblings = Siblings::new(2, lifeline).unwrap();
     let group = LoopGroup::builder().loops(1).sibling(siblings.join());
     let serving = start_group(AcceptStrategy::Exclusive, group, vec![localhost()]);
-    let sibling = OurTurn::new(siblings.join().unwrap(), Targets::new());
+    let sibling = OurTurn::new(siblings.join().unwrap(), Some(Targets::new()));
     sibling.begins();
     sibling_is(&sibling);
     fail(&serving, 0, Call::Accept, Errno::MFILE, 61);

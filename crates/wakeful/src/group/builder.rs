@@ -153,9 +153,10 @@ impl LoopGroupBuilder {
     /// Makes this group take turns with other processes that accept from the same sockets: see
     /// [`Siblings`](crate::accept::Siblings). Under light load only a few of these processes wait
     /// for connections. The target of [`concentrate`](Self::concentrate) also applies to processes.
-    /// A group that [spreads](Self::spread) always waits for connections. This setting has no
-    /// effect unless the strategy is
-    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
+    /// A group that [spreads](Self::spread) always waits for connections. Its siblings still take
+    /// over if it is full, stuck, stopped or dead. This setting has no effect if each loop has a
+    /// socket of its own
+    /// ([`AcceptStrategy::ReusePort`](crate::accept::AcceptStrategy::ReusePort)).
     ///
     /// A sibling and its clones belong to one group until that group's loops have ended. Until
     /// then, [`build`](Self::build) fails for any other group.
@@ -255,9 +256,8 @@ impl LoopGroupBuilder {
             Pinning::ToCpus => allowed_cpus()?,
         };
         let activity = self.concentration.map(|targets| Activity::new(loops, targets));
-        let turn = self.concentration.zip(self.sibling);
-        let taken = turn.as_ref().map(|(_, sibling)| sibling.take()).transpose()?;
-        let turn = turn.map(|(targets, sibling)| OurTurn::new(sibling, targets));
+        let taken = self.sibling.as_ref().map(Sibling::take).transpose()?;
+        let turn = self.sibling.map(|sibling| OurTurn::new(sibling, self.concentration));
         let board = Arc::new(Board::new(loops, activity, turn)?);
         // The call is made on this thread, because it is not pinned to one loop's CPU.
         keep_a_thread(&Process::current()?);

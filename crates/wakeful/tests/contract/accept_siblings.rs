@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 use wakeful::LoopGroupBuilder;
 use wakeful::accept::{
     AcceptStrategy, Connection, ConnectionServer, Counts, Placement, Serving, SharedListener,
@@ -29,6 +31,8 @@ on_every_backend! {
     when_an_active_server_drains_another_one_takes_its_place,
     when_an_active_server_is_dead_another_one_takes_its_place,
     without_a_master_all_servers_wait_for_connections,
+    a_server_that_was_stopped_when_its_master_died_accepts_again,
+    what_another_process_was_woken_for_goes_to_a_server_that_spreads,
     more_servers_than_places_all_serve,
     a_sibling_is_for_one_group_at_a_time,
 }
@@ -393,6 +397,47 @@ fn without_a_master_all_servers_wait_for_connections<B: Backend>() {
         // Nobody says that this one is dead.
         drop(workers.serving[one].take());
         (0..5).for_each(|_| workers.asks(ECHO));
+    }
+}
+
+fn a_server_that_was_stopped_when_its_master_died_accepts_again<B: Backend>() {
+    for by in STRATEGIES {
+        let mut workers = Workers::start::<B>(by, 2, 8, 1);
+        let one = workers.settle();
+        workers.siblings.is_stopped(workers.places[1 - one].as_ref().unwrap());
+        // Nobody says that it continues.
+        drop(workers.master.take());
+        drop(workers.serving[one].take());
+        (0..5).for_each(|_| workers.asks(ECHO));
+    }
+}
+
+/// Another process is woken first, and does not accept.
+fn what_another_process_was_woken_for_goes_to_a_server_that_spreads<B: Backend>() {
+    for is_master_gone in [false, true] {
+        let listener = localhost();
+        let other = kernel::create(CreateFlags::CLOEXEC).unwrap();
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        kernel::add(&other, &listener, EventData::new_u64(0), flags).unwrap();
+        let group = B::group().loops(1).spread();
+        let mut workers = Workers::start_on(&[listener], &group, 1, 8, |server| server);
+        if is_master_gone {
+            drop(workers.master.take());
+            workers.asks(ECHO);
+        }
+        let woken = thread::spawn(move || {
+            let mut events = Vec::with_capacity(1);
+            kernel::wait(&other, spare_capacity(&mut events), None).unwrap();
+        });
+        let mut clients = Vec::new();
+        while !woken.is_finished() {
+            clients.push(workers.begins(ECHO));
+            thread::sleep(Duration::from_millis(20));
+        }
+        if !is_master_gone {
+            workers.siblings.look_for_connections();
+        }
+        clients.iter_mut().for_each(|client| client.read_exact(&mut [0]).unwrap());
     }
 }
 

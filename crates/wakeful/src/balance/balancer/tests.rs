@@ -354,7 +354,7 @@ fn a_loop_that_one_that_leaves_cannot_let_in_comes_in_in_the_end() {
 fn a_worker_that_the_kernel_refuses_to_let_in_comes_in_in_the_end() {
     let (lifeline, _master) = rustix::pipe::pipe().unwrap();
     let siblings = Siblings::new(2, lifeline).unwrap();
-    let first = OurTurn::new(siblings.join().unwrap(), Targets::new());
+    let first = OurTurn::new(siblings.join().unwrap(), Some(Targets::new()));
     first.begins();
     let group = LoopGroup::builder().loops(1).event_loop(parking()).sibling(siblings.join());
     let group = group.build().unwrap();
@@ -382,7 +382,7 @@ fn a_worker_that_steps_back_while_its_loops_look_is_in_its_listeners_lists_when_
     let group = LoopGroup::builder().loops(2).event_loop(parking()).sibling(siblings.join());
     let group = group.build().unwrap();
     let in_list = |_| {
-        let other = OurTurn::new(siblings.join().unwrap(), Targets::new());
+        let other = OurTurn::new(siblings.join().unwrap(), Some(Targets::new()));
         other.begins();
         // The sibling sleeps.
         other.leave(false);

@@ -26,6 +26,8 @@ pub(crate) const STEP_BACK: Duration = Duration::from_millis(2);
 pub(crate) struct OurTurn {
     sibling: Sibling,
     alarm: Alarm,
+    /// Whether it is always this worker's turn, because its group spreads connections.
+    spreads: bool,
     /// Whether the master is gone.
     is_alone: AtomicBool,
     /// The millisecond when it last compared itself with its siblings.
@@ -44,15 +46,16 @@ struct Reviews {
 }
 
 impl OurTurn {
-    /// `targets` has the utilisation up to which workers are active.
-    pub(crate) fn new(sibling: Sibling, targets: Targets) -> Self {
+    /// `targets` has the utilisation up to which workers are active; `None`: this worker always
+    /// is.
+    pub(crate) fn new(sibling: Sibling, targets: Option<Targets>) -> Self {
         let page = &sibling.page;
         let alarm = Alarm::shared(page.timer().clone(), page.due());
-        let activity = Activity::new(page.places(), targets.least(1));
+        let activity = Activity::new(page.places(), targets.unwrap_or_default().least(1));
         let busy = vec![0; page.places()].into();
         let reviews = Mutex::new(Reviews { activity, busy, at: 0 });
         let (is_alone, compared) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { sibling, alarm, is_alone, compared, reviews }
+        Self { sibling, alarm, spreads: targets.is_none(), is_alone, compared, reviews }
     }
 
     fn page(&self) -> &Page {
@@ -83,6 +86,8 @@ impl OurTurn {
     /// Notes that the master is gone. From now on it is always this worker's turn.
     pub(crate) fn is_alone_now(&self) {
         self.is_alone.store(true, Ordering::SeqCst);
+        // The master reports no more that this worker continues.
+        self.page().change_state(self.sibling.place, State::STOPPED, State::OUT);
     }
 
     /// Notes that this worker accepts, and is in the kernel's list.
@@ -99,7 +104,8 @@ impl OurTurn {
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        self.is_alone.load(Ordering::SeqCst) || self.page().is_wanted(self.sibling.place)
+        let is_always = self.spreads || self.is_alone.load(Ordering::SeqCst);
+        is_always || self.page().is_wanted(self.sibling.place)
     }
 
     /// Notes that this worker has no room for another connection. Its siblings accept.
@@ -180,7 +186,7 @@ impl OurTurn {
     }
 
     /// Notes that this worker took a connection. Returns whether it has lately taken far more than
-    /// its siblings. `false` if there are no more active workers than CPUs.
+    /// its siblings. `false` if there are no more active workers than CPUs, or its group spreads.
     pub(crate) fn accepted_too_many(&self) -> bool {
         let (page, me) = (self.page(), self.sibling.place);
         let now = (page.now() / 1_000_000) as u32;
@@ -188,7 +194,8 @@ impl OurTurn {
         let mine = recent::with_one_more(page.recent(me), now);
         page.set_recent(me, mine);
         // The comparison runs at most once a millisecond, because there may be many siblings.
-        if page.active() <= page.cpus() || self.compared.swap(now, Ordering::Relaxed) == now {
+        let is_free = self.spreads || page.active() <= page.cpus();
+        if is_free || self.compared.swap(now, Ordering::Relaxed) == now {
             return false;
         }
         // Workers that are stuck take no connections, so they do not count in the mean.

@@ -11,7 +11,7 @@ fn workers(count: usize, cpus: usize) -> Vec<OurTurn> {
         let place = page.join().unwrap();
         let (page, lifeline) = (page.clone(), lifeline.clone());
         let sibling = Sibling { page, lifeline, place, is_taken: Arc::default() };
-        let turn = OurTurn::new(sibling, Targets::new());
+        let turn = OurTurn::new(sibling, Some(Targets::new()));
         turn.begins();
         turn
     };
@@ -124,7 +124,7 @@ fn a_place_reaches_an_executed_worker_by_its_descriptors() {
     }
     assert!(Sibling::from_descriptors(3, copies().collect()).is_err(), "there is no such place");
     let there = Sibling::from_descriptors(sibling.place(), copies().collect()).unwrap();
-    let there = OurTurn::new(there, Targets::new());
+    let there = OurTurn::new(there, Some(Targets::new()));
     assert_eq!(there.page().cpus(), 2);
     // The others see what this worker writes, and this worker sees their changes.
     there.is_full();
