@@ -15,6 +15,7 @@
 //!   has, it leaves a note in the page, and the first that has room looks for the connection.
 //! * Two masters share the sockets during an upgrade, and each has a page. So each has one of its
 //!   workers look for connections once a second, until the other master is gone.
+//! * A worker whose group spreads connections is in the list whenever it has room.
 //! * If all workers in the list are stuck in their turns, or stopped, an alarm wakes another one:
 //!   see `balance::watch`.
 //! * Workers that are all busy take connections as fast as they get CPU time, which may differ much
