@@ -12,7 +12,8 @@
 //! # Tokio's budget
 //! Tokio gives each poll of the root future 128 operations, and all tasks of a turn share them.
 //! When none is left, the turn's phase 6 is over. If the user's future has used all of them, a
-//! whole turn comes before its next poll.
+//! whole turn comes before its next poll. If high-priority tasks have used all of them, a normal
+//! task comes first in the next turn.
 //!
 //! # The edge
 //! Tokio watches the loop's epoll edge-triggered. The loop clears Tokio's readiness only when a

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::inner::Inner;
 use crate::metrics::Polls;
+use crate::priority::Priority;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::{Share, coop};
@@ -182,7 +183,10 @@ impl Inner {
     /// spent.
     #[inline(never)]
     fn run_by_class(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
-        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
+        let turn = self.counters.turns.get();
+        let first =
+            if self.normal_first_in.get() == turn { Priority::Normal } else { Priority::High };
+        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK, first);
         while budget.allows_poll(polls.number, self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);
             let Some(spawned_at) = self.local.run_by_class(polls.number, &mut share) else {
@@ -192,6 +196,12 @@ impl Inner {
         }
         if self.local.ready() > 0 {
             self.counters.budget_exhaustions.add(1);
+        }
+        // Without this, a high-priority task that uses all operations of each turn would starve
+        // normal ones: it would also be the first one in the next turn.
+        let ran_no_normal = share.high() == polls.number;
+        if ran_no_normal && self.local.has_normal() && budget.lacks_operations() {
+            self.normal_first_in.set(turn.wrapping_add(1));
         }
     }
 
@@ -242,7 +252,12 @@ impl Budget<'_> {
     /// Like [`allows`](Self::allows), for polls of tasks.
     #[inline]
     fn allows_poll(&mut self, done: u32, most: u32) -> bool {
-        self.allows(done, most) && (done == 0 || self.operations.is_none_or(|left| left()))
+        self.allows(done, most) && (done == 0 || !self.lacks_operations())
+    }
+
+    #[inline]
+    fn lacks_operations(&self) -> bool {
+        self.operations.is_some_and(|left| !left())
     }
 
     fn is_spent(&mut self) -> bool {
