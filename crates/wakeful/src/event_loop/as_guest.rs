@@ -223,11 +223,11 @@ impl Inner {
             brought_all.set(!left_over && !self.driver.was_interrupted() && events < most);
             Ok(())
         };
+        // A child that was forked in this turn gets an error here, and must not touch the
+        // descriptors.
         self.turn_by(wait, Some(has_budget_remaining))?;
         // From here on Tokio's tasks run, not the loop's.
         self.local.runs_no_node();
-        // A child that was forked in this turn must not touch the descriptors.
-        self.handle.process().check_quickly()?;
         if let Some(readable) = readable {
             if !brought_all.get() {
                 return Ok(true);

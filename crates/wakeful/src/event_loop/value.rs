@@ -100,9 +100,10 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 /// A forked child shares the loop's kernel descriptors with its parent, and must not use them. So
 /// in the child every method that runs the loop returns an error, its handles return every closure,
 /// and dropping the loop does not affect the parent's loop. The child may build a new loop, even if
-/// it was forked within a turn. Data that was read into memory before the fork exists in both
-/// processes. A task that continues in the child until its next `await` may still write to the
-/// parent's sockets. So call `fork` before you build the loop, or directly before `exec`.
+/// it was forked within a turn. That turn runs no further task, callback or hook in the child. Data
+/// that was read into memory before the fork exists in both processes. A task that continues in the
+/// child until its next `await` may still write to the parent's sockets. So call `fork` before you
+/// build the loop, or directly before `exec`.
 ///
 /// Dropping the loop in the child does not drop the futures of tasks that have begun. They may own
 /// locks, channels and guards that another thread of the parent was using at the fork, and the
