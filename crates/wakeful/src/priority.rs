@@ -15,7 +15,10 @@
 ///   however many they are.
 /// * It cannot starve normal tasks: while normal ones are ready, high-priority ones use at most
 ///   half of a turn's [`task_budget`](crate::EventLoopBuilder::task_budget). They never run eight
-///   polls in a row, so even a turn that is out of time runs a normal one.
+///   polls in a row, so even a turn that is out of time runs a normal one. With Tokio as a guest,
+///   the tasks of a turn share Tokio's budget of operations. If high-priority tasks use all of it,
+///   a normal task comes first in the next turn. If that one also uses all of it, the ready
+///   high-priority tasks run one turn later.
 /// * Timers and callbacks have no priority. Due timers expire in the order of their deadlines, up
 ///   to [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them per turn. The task that
 ///   waits for a timer then runs with its own priority.

@@ -12,7 +12,8 @@
 //! # Tokio's budget
 //! Tokio gives each poll of the root future 128 operations, and all tasks of a turn share them.
 //! When none is left, the turn's phase 6 is over. If the user's future has used all of them, a
-//! whole turn comes before its next poll.
+//! whole turn comes before its next poll. If high-priority tasks have used all of them, a normal
+//! task comes first in the next turn.
 //!
 //! # The edge
 //! Tokio watches the loop's epoll edge-triggered. The loop clears Tokio's readiness only when a
@@ -222,11 +223,11 @@ impl Inner {
             brought_all.set(!left_over && !self.driver.was_interrupted() && events < most);
             Ok(())
         };
+        // A child that was forked in this turn gets an error here, and must not touch the
+        // descriptors.
         self.turn_by(wait, Some(has_budget_remaining))?;
         // From here on Tokio's tasks run, not the loop's.
         self.local.runs_no_node();
-        // A child that was forked in this turn must not touch the descriptors.
-        self.handle.process().check_quickly()?;
         if let Some(readable) = readable {
             if !brought_all.get() {
                 return Ok(true);

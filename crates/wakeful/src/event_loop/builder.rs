@@ -132,6 +132,7 @@ impl EventLoop {
             guest_idle,
             settings,
             skipped: Cell::new(false),
+            normal_first_in: Cell::new(0),
             arrivals: Arrivals::default(),
             values: LoopValues::default(),
             attempts: Attempts::default(),

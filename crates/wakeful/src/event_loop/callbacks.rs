@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 
 use slab::Slab;
 
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::late::Late;
 
@@ -137,12 +138,16 @@ impl Hooks {
         self.hooks.borrow().len()
     }
 
-    /// Runs each hook that exists when this begins once. Returns how many ran.
-    pub(super) fn run(&self) -> u64 {
+    /// Runs each hook that exists when this begins once. Returns how many ran. If one of them
+    /// forks, none runs after it in the child. `process` is the loop's.
+    pub(super) fn run(&self, process: &Process) -> u64 {
         let new = self.next.get();
         let places: Vec<_> = self.hooks.borrow().iter().map(|(place, _)| place).collect();
         let mut ran = 0;
         for place in places {
+            if process.is_forked() {
+                break;
+            }
             // Another hook may have dropped this one, and added one in its place.
             let hook = self.hooks.borrow().get(place).cloned();
             let Some((_, hook)) = hook.filter(|(number, _)| *number < new) else { continue };

@@ -13,7 +13,8 @@ use crate::task::JoinHandle;
 
 /// Runs `future` on a new event loop on this thread, and returns its output.
 ///
-/// Tasks that have not finished when `future` completes are dropped.
+/// Tasks that have not finished when `future` completes are dropped. Within Tokio, call this only
+/// on a thread that may block: see [`EventLoop`](EventLoop#in-a-task-of-tokio).
 ///
 /// ```
 /// let answer = wakeful::block_on(async { 42 });

@@ -50,6 +50,9 @@ pub(crate) struct Inner {
     /// Whether the last turn found remote work at the moment of its sleep, and so did not ask the
     /// driver.
     pub(super) skipped: Cell<bool>,
+    /// The number of the turn in which a normal node comes before high-priority ones, because the
+    /// turn before it had no operations left for one.
+    pub(super) normal_first_in: Cell<u64>,
     pub(super) arrivals: Arrivals,
     pub(super) values: LoopValues,
     /// To start a thread for blocking work.

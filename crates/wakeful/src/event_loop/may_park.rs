@@ -64,8 +64,7 @@ impl Inner {
     /// A hook has forked, and this is the child, which must not touch its parent's descriptors.
     pub(super) fn may_foreign_loop_wait(&self) -> io::Result<bool> {
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
-            self.run_hooks(&self.callbacks.before_park);
-            self.handle.process().check_quickly()?;
+            self.run_hooks(&self.callbacks.before_park)?;
         }
         self.driver.before_foreign_wait();
         // Events that are left over do not make the descriptor readable.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::inner::Inner;
 use crate::metrics::Polls;
+use crate::priority::Priority;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::{Share, coop};
@@ -40,15 +41,16 @@ impl Inner {
         let limit = self.settings.turn_budget;
         let mut budget = Budget { limit, start: None, process, operations };
         self.expire_timers(&mut budget);
-        self.run_next_turn_callbacks(&mut budget);
+        self.run_next_turn_callbacks(&mut budget)?;
         self.run_ready(&mut budget, &mut polls);
-        self.run_this_turn_callbacks(&mut budget);
-        self.run_hooks(&self.callbacks.after_turn);
+        // If a turn forks, only the parent continues it. A hook of the child would write what its
+        // parent also writes, and other processes would take the child's reports for its parent's.
+        process.check_quickly()?;
+        self.run_this_turn_callbacks(&mut budget)?;
+        self.run_hooks(&self.callbacks.after_turn)?;
         self.stopwatch.turn_ends(polls);
         let now = self.stopwatch.last();
-        // The look reports to other processes. A forked child must not report, because they would
-        // take it for its parent.
-        if self.pulse.is_due(now) && !process.is_forked() {
+        if self.pulse.is_due(now) {
             self.pulse.look(now, self.counters.idle_ticks());
         }
         Ok(())
@@ -106,38 +108,48 @@ impl Inner {
     }
 
     /// Phase 5: runs the callbacks that were queued when the phase began.
-    fn run_next_turn_callbacks(&self, budget: &mut Budget<'_>) {
+    fn run_next_turn_callbacks(&self, budget: &mut Budget<'_>) -> io::Result<()> {
         if self.callbacks.next_turn.is_empty() {
-            return;
+            return Ok(());
         }
         let queued = u32::try_from(self.callbacks.next_turn.len()).unwrap_or(u32::MAX);
-        self.run_callbacks(&self.callbacks.next_turn, queued, budget);
+        self.run_callbacks(&self.callbacks.next_turn, queued, budget)
     }
 
     /// Phase 7: runs callbacks, also those that are queued meanwhile.
-    fn run_this_turn_callbacks(&self, budget: &mut Budget<'_>) {
+    fn run_this_turn_callbacks(&self, budget: &mut Budget<'_>) -> io::Result<()> {
         if self.callbacks.this_turn.is_empty() {
-            return;
+            return Ok(());
         }
-        self.run_callbacks(&self.callbacks.this_turn, u32::MAX, budget);
+        self.run_callbacks(&self.callbacks.this_turn, u32::MAX, budget)
     }
 
+    /// # Errors
+    /// A hook has forked, and this is the child.
     #[inline(always)]
-    pub(super) fn run_hooks(&self, hooks: &super::callbacks::Hooks) {
-        if !hooks.is_empty() {
-            self.run_all(hooks);
-        }
+    pub(super) fn run_hooks(&self, hooks: &super::callbacks::Hooks) -> io::Result<()> {
+        if hooks.is_empty() { Ok(()) } else { self.run_all(hooks) }
     }
 
     #[cold]
-    fn run_all(&self, hooks: &super::callbacks::Hooks) {
+    fn run_all(&self, hooks: &super::callbacks::Hooks) -> io::Result<()> {
         self.local.runs_no_node();
-        self.counters.callbacks.add(hooks.run());
+        let process = self.handle.process();
+        self.counters.callbacks.add(hooks.run(process));
         self.stopwatch.skip();
+        process.check_quickly()
     }
 
     /// Runs up to `wanted` callbacks, as far as the budget allows.
-    fn run_callbacks(&self, from: &super::callbacks::Once, wanted: u32, budget: &mut Budget<'_>) {
+    ///
+    /// # Errors
+    /// A callback has forked, and this is the child.
+    fn run_callbacks(
+        &self,
+        from: &super::callbacks::Once,
+        wanted: u32,
+        budget: &mut Budget<'_>,
+    ) -> io::Result<()> {
         self.local.runs_no_node();
         let mut ran = 0;
         while ran < wanted && !from.is_empty() {
@@ -150,6 +162,7 @@ impl Inner {
         }
         self.counters.callbacks.add(ran.into());
         self.stopwatch.skip();
+        budget.process.check_quickly()
     }
 
     /// Phase 6: runs ready tasks.
@@ -182,7 +195,10 @@ impl Inner {
     /// spent.
     #[inline(never)]
     fn run_by_class(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
-        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
+        let turn = self.counters.turns.get();
+        let first =
+            if self.normal_first_in.get() == turn { Priority::Normal } else { Priority::High };
+        let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK, first);
         while budget.allows_poll(polls.number, self.settings.task_budget) {
             coop::reset(self.settings.cooperative_budget);
             let Some(spawned_at) = self.local.run_by_class(polls.number, &mut share) else {
@@ -192,6 +208,12 @@ impl Inner {
         }
         if self.local.ready() > 0 {
             self.counters.budget_exhaustions.add(1);
+        }
+        // Without this, a high-priority task that uses all operations of each turn would starve
+        // normal ones: it would also be the first one in the next turn.
+        let ran_no_normal = share.high() == polls.number;
+        if ran_no_normal && self.local.has_normal() && budget.lacks_operations() {
+            self.normal_first_in.set(turn.wrapping_add(1));
         }
     }
 
@@ -242,7 +264,12 @@ impl Budget<'_> {
     /// Like [`allows`](Self::allows), for polls of tasks.
     #[inline]
     fn allows_poll(&mut self, done: u32, most: u32) -> bool {
-        self.allows(done, most) && (done == 0 || self.operations.is_none_or(|left| left()))
+        self.allows(done, most) && (done == 0 || !self.lacks_operations())
+    }
+
+    #[inline]
+    fn lacks_operations(&self) -> bool {
+        self.operations.is_some_and(|left| !left())
     }
 
     fn is_spent(&mut self) -> bool {

@@ -96,13 +96,27 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 /// std::thread::spawn(move || drop(event_loop)); // not `Send`
 /// ```
 ///
+/// # In a task of Tokio
+/// [`run`](Self::run) and [`block_on`](Self::block_on) block their thread, and a task of Tokio must
+/// not block. Until they return, a current-thread runtime does not advance its timers, sockets and
+/// tasks, and `tokio::task::yield_now` may never complete. So run a loop on a thread of its own, or
+/// in `tokio::task::spawn_blocking`.
+///
+/// Channels, locks and join handles of Tokio work even there. For Tokio the whole run is one poll,
+/// but with the feature `tokio` the budget of that poll does not apply to the loop. A task that
+/// receives from a channel without end does not yield, as on any loop that has no guest: wrap it in
+/// [`budgeted`](crate::task::budgeted). Without the feature the budget applies. After 128
+/// operations of Tokio's types, each further one waits for the end of the run. To prevent that,
+/// call `run` or `block_on` in `tokio::task::unconstrained(async { … })`.
+///
 /// # Fork
 /// A forked child shares the loop's kernel descriptors with its parent, and must not use them. So
 /// in the child every method that runs the loop returns an error, its handles return every closure,
 /// and dropping the loop does not affect the parent's loop. The child may build a new loop, even if
-/// it was forked within a turn. Data that was read into memory before the fork exists in both
-/// processes. A task that continues in the child until its next `await` may still write to the
-/// parent's sockets. So call `fork` before you build the loop, or directly before `exec`.
+/// it was forked within a turn. That turn runs no further task, callback or hook in the child. Data
+/// that was read into memory before the fork exists in both processes. A task that continues in the
+/// child until its next `await` may still write to the parent's sockets. So call `fork` before you
+/// build the loop, or directly before `exec`.
 ///
 /// Dropping the loop in the child does not drop the futures of tasks that have begun. They may own
 /// locks, channels and guards that another thread of the parent was using at the fork, and the
@@ -165,11 +179,13 @@ impl EventLoop {
             guest.check_thread()?;
             return super::as_guest::run(&self.inner, guest);
         }
-        while !self.inner.handle.take_stop() {
-            self.inner.turn(None)?;
-        }
-        // Messages sent before the stop are taken, and run as far as one turn goes.
-        self.inner.turn(Some(Duration::ZERO))
+        coop::without_tokio_s_budget(|| {
+            while !self.inner.handle.take_stop() {
+                self.inner.turn(None)?;
+            }
+            // Messages sent before the stop are taken, and run as far as one turn goes.
+            self.inner.turn(Some(Duration::ZERO))
+        })
     }
 
     /// Runs turns until `future` is done, and returns its output. The future may borrow, and need
@@ -199,17 +215,19 @@ impl EventLoop {
         let waker = root.clone().into();
         let mut cx = Context::from_waker(&waker);
         let mut future = pin!(future);
-        loop {
-            if root.take_woken() {
-                let _ration = coop::ration(self.inner.settings.cooperative_budget);
-                let polled = future.as_mut().poll(&mut cx);
-                self.inner.stopwatch.polled_root(called_at);
-                if let Poll::Ready(output) = polled {
-                    return Ok(output);
+        coop::without_tokio_s_budget(|| {
+            loop {
+                if root.take_woken() {
+                    let _ration = coop::ration(self.inner.settings.cooperative_budget);
+                    let polled = future.as_mut().poll(&mut cx);
+                    self.inner.stopwatch.polled_root(called_at);
+                    if let Poll::Ready(output) = polled {
+                        return Ok(output);
+                    }
                 }
+                self.inner.turn(None)?;
             }
-            self.inner.turn(None)?;
-        }
+        })
     }
 
     /// Calls `f` as code of this loop, before its turns. However long `f` takes, it does not count

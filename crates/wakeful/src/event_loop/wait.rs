@@ -46,9 +46,8 @@ impl Inner {
             return self.ask(Timeout::Zero).map(|_| ());
         }
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
-            self.run_hooks(&self.callbacks.before_park);
             // If a hook has forked, the child must not take events that are its parent's.
-            self.handle.process().check_quickly()?;
+            self.run_hooks(&self.callbacks.before_park)?;
         }
         #[cfg(feature = "test-util")]
         if self.clock.is_paused() && self.jump_instead_of_sleep()? {

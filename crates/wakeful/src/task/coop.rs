@@ -101,6 +101,15 @@ fn is_spent_outside() -> bool {
     false
 }
 
+#[cfg(feature = "tokio")]
+pub(crate) use super::tokio_budget::without_budget as without_tokio_s_budget;
+
+/// Tokio is not known here.
+#[cfg(not(feature = "tokio"))]
+pub(crate) fn without_tokio_s_budget<R>(run: impl FnOnce() -> R) -> R {
+    run()
+}
+
 /// Returns whether the running task may complete another operation in this poll.
 ///
 /// Call it in a hand-written future, before each piece of its work. If it returns `false`, the

@@ -137,6 +137,12 @@ impl Local {
         self.ready.len()
     }
 
+    /// Is a normal node among those that are ready to run?
+    #[inline]
+    pub(crate) fn has_normal(&self) -> bool {
+        self.ready.has_normal()
+    }
+
     /// How many tasks are not complete.
     pub(crate) fn tasks(&self) -> usize {
         self.tasks.borrow().len()

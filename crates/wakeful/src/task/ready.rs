@@ -16,24 +16,35 @@ pub(super) struct Ready {
     len: Cell<usize>,
 }
 
-/// How the classes share the nodes that a turn runs. High-priority nodes come first. But while
-/// normal nodes are ready, high ones get at most half of the turn, and never a whole stretch.
+/// How the classes share the nodes that a turn runs. High-priority nodes usually come first. But
+/// while normal nodes are ready, high ones get at most half of the turn, and never a whole stretch.
 pub(crate) struct Share {
     high: u32,
     most: u32,
     stretch: u32,
+    /// The place in each stretch that is for a normal node.
+    normal_s_place: u32,
 }
 
 impl Share {
     /// For a turn of up to `most` nodes, two or more. Within each `stretch` nodes both classes get
-    /// at least one.
-    pub(crate) fn new(most: u32, stretch: u32) -> Self {
-        Self { high: 0, most, stretch }
+    /// at least one. A node of the class `first` is the first one.
+    pub(crate) fn new(most: u32, stretch: u32, first: Priority) -> Self {
+        let normal_s_place = match first {
+            Priority::Normal => 0,
+            Priority::High => stretch - 1,
+        };
+        Self { high: 0, most, stretch, normal_s_place }
+    }
+
+    /// How many high-priority nodes this has let run.
+    pub(crate) fn high(&self) -> u32 {
+        self.high
     }
 
     /// Is a normal node next, if there is one, after `ran` nodes of this turn?
     fn is_normal_s_turn(&self, ran: u32) -> bool {
-        self.high >= self.most.div_ceil(2) || ran % self.stretch == self.stretch - 1
+        self.high >= self.most.div_ceil(2) || ran % self.stretch == self.normal_s_place
     }
 }
 
@@ -52,6 +63,11 @@ impl Ready {
         };
         list.push(node);
         self.len.set(self.len.get() + 1);
+    }
+
+    #[inline]
+    pub(super) fn has_normal(&self) -> bool {
+        !self.normal.is_empty()
     }
 
     /// The normal node that has been ready longest, as long as no high one is ready.

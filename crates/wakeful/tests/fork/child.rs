@@ -21,7 +21,7 @@ pub(crate) fn fork() -> libc::pid_t {
 
 /// Forks. Returns in the parent the status with which the child has ended. A child that hangs is
 /// killed by SIGALRM.
-fn fork_and_wait() -> i32 {
+pub(crate) fn fork_and_wait() -> i32 {
     let (child, mut status) = (fork(), 0);
     // SAFETY: our own child, and a place for its status.
     unsafe {

@@ -17,7 +17,7 @@ mod refused;
 #[path = "../contract/support.rs"]
 mod support;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -41,8 +41,8 @@ use wakeful::{
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
 use self::child::{
-    ForkingHook, bare_clone, fork, in_child, in_child_of, in_child_with, one_at_a_time, report,
-    verdict,
+    ForkingHook, bare_clone, fork, fork_and_wait, in_child, in_child_of, in_child_with,
+    one_at_a_time, report, verdict,
 };
 use self::support::would_wake;
 
@@ -51,6 +51,7 @@ on_every_backend! {
     fork_while_the_loop_runs_on_another_thread,
     fork_within_a_turn_ends_the_child_s_run_with_an_error,
     a_fork_within_a_hook_takes_no_event_from_the_parent,
+    a_child_of_a_turn_ends_it_without_callbacks_and_hooks,
     use_of_every_kind_in_the_child_is_refused,
     use_in_a_child_of_a_bare_clone_is_refused,
     drop_in_the_child_leaves_the_parent_s_sockets_alive,
@@ -236,6 +237,63 @@ fn a_fork_within_a_hook_takes_no_event_from_the_parent<B: Backend>() {
         hook.in_parent(ran);
         let read = event_loop.block_on(async { wakeful::time::timeout(LONG, read).await });
         assert_eq!(read.unwrap().expect("the event is the parent's").unwrap().unwrap(), 1);
+    }
+}
+
+/// In the place where each of them forks, all hooks that come after it write what was gathered
+/// before. The child must not write it, too.
+fn a_child_of_a_turn_ends_it_without_callbacks_and_hooks<B: Backend>() {
+    let _one = one_at_a_time();
+    let parent = std::process::id();
+    for place in ["task", "this turn", "next turn", "before park", "after turn"] {
+        let mut event_loop = B::event_loop();
+        let (ours, mut peer) = StdUnixStream::pair().unwrap();
+        let gathered = Rc::new(RefCell::new(Vec::new()));
+        let status = Rc::new(Cell::new(None));
+        let forks = {
+            let (gathered, status) = (gathered.clone(), status.clone());
+            move || {
+                if status.get().is_none() {
+                    gathered.borrow_mut().push(b'x');
+                    status.set(Some(0));
+                    status.set(Some(fork_and_wait()));
+                }
+            }
+        };
+        let ours = Rc::new(ours);
+        let writes = || {
+            let (gathered, ours) = (gathered.clone(), ours.clone());
+            move || (&*ours).write_all(&gathered.take()).unwrap()
+        };
+        let mut hooks = Vec::new();
+        match place {
+            "task" => event_loop.spawn(async move { forks() }).detach(),
+            "this turn" => event_loop.run_this_turn(forks),
+            "next turn" => event_loop.run_next_turn(forks),
+            "before park" => hooks.push(event_loop.before_park(forks)),
+            _ => hooks.push(event_loop.after_turn(forks)),
+        }
+        hooks.push(event_loop.before_park(writes()));
+        hooks.push(event_loop.after_turn(writes()));
+        let later = writes();
+        event_loop.spawn(async move { later() }).detach();
+        event_loop.run_this_turn(writes());
+        event_loop.run_next_turn(writes());
+        let mut ran = Ok(());
+        while ran.is_ok() && status.get().is_none() {
+            ran = event_loop.turn(Some(Duration::from_millis(1)));
+        }
+        if std::process::id() != parent {
+            // SAFETY: the child ends here, without running what its parent has registered.
+            unsafe { libc::_exit(ran.is_ok().into()) };
+        }
+        ran.unwrap();
+        assert_eq!(status.get(), Some(0), "{place}: the child's turn is an error");
+        event_loop.turn(Some(Duration::ZERO)).unwrap();
+        drop((hooks, event_loop, ours));
+        let mut written = String::new();
+        peer.read_to_string(&mut written).unwrap();
+        assert_eq!(written, "x", "{place}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
-use wakeful::LoopHandle;
+use wakeful::{LoopHandle, Priority};
 
 use crate::on_a_guest;
 
@@ -105,6 +105,39 @@ fn a_task_that_tokio_never_lets_wait_gives_way_to_the_others() {
         }
         posts.await.unwrap();
         assert!(counts.iter().all(|count| count.get() > 0), "{counts:?}");
+    });
+}
+
+#[test]
+fn high_tasks_that_tokio_never_lets_wait_do_not_starve_normal_ones() {
+    on_a_guest(async {
+        let counts: Vec<_> = (0..3).map(|_| Rc::new(Cell::new(0))).collect();
+        let greedy = |count: &Rc<Cell<u64>>| {
+            wakeful::spawn_with(Priority::High, takes_without_end(count.clone()))
+        };
+        let _greedy: Vec<_> = counts.iter().map(greedy).collect();
+        let handle = LoopHandle::current();
+        let posts = wakeful::task::spawn_blocking(move || {
+            (0..ROUNDS).for_each(|_| handle.post_and_wait(|| ()).unwrap());
+        });
+        let normal = wakeful::spawn(async {
+            for _ in 0..ROUNDS {
+                // An operation of Tokio, for which there has to be some budget.
+                let (send, receive) = tokio::sync::oneshot::channel();
+                send.send(()).unwrap();
+                receive.await.unwrap();
+                wakeful::task::yield_now().await;
+            }
+        });
+        normal.await.unwrap();
+        posts.await.unwrap();
+        // A normal task that uses all operations of its turns leaves the others to high tasks.
+        let _greedy_too = wakeful::spawn(takes_without_end(Rc::default()));
+        let before: Vec<_> = counts.iter().map(|count| count.get()).collect();
+        for _ in 0..ROUNDS {
+            tokio::task::yield_now().await;
+        }
+        assert!(counts.iter().zip(before).all(|(count, before)| count.get() > before));
     });
 }
 

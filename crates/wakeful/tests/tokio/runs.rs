@@ -6,8 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use wakeful::EventLoop;
 use wakeful::net::{TcpListener, TcpStream};
 
+use crate::background::LONG;
 use crate::{guest, on_a_guest, soon};
 
 const SHORT: Duration = Duration::from_millis(2);
@@ -156,6 +158,44 @@ fn tasks_of_both_go_on_in_the_next_run() {
         });
         event_loop.block_on(both).unwrap();
     }
+}
+
+/// Within Tokio, a run of a loop is one poll. Tokio would let 128 operations succeed in it, and
+/// would wake what waits then only after the run.
+#[test]
+fn a_loop_without_a_guest_that_a_task_of_tokio_runs_has_no_budget_of_tokio_s() {
+    async fn receives() {
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        for number in 0..1_000 {
+            sender.send(number).unwrap();
+            assert_eq!(receiver.recv().await, Some(number));
+        }
+    }
+    fn runs() {
+        wakeful::block_on(async {
+            receives().await;
+            wakeful::spawn(receives()).await.unwrap();
+        });
+        let mut event_loop = EventLoop::new().unwrap();
+        let handle = event_loop.handle();
+        let task = event_loop.spawn(async move {
+            receives().await;
+            handle.stop();
+        });
+        event_loop.run().unwrap();
+        assert!(task.is_finished());
+    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { runs() });
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(async { runs() });
+        runtime.block_on(runtime.spawn(async { runs() })).unwrap();
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(LONG).expect("a run has come to its end");
 }
 
 #[test]
