@@ -78,23 +78,23 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         false => None,
     };
     let state = State { is_run: true, ..State::default() };
+    let driven = catch_unwind(AssertUnwindSafe(|| {
+        drive(inner, runtime, &state, stopped)?;
+        // Messages sent before the stop are taken, and run as far as one turn goes. Outside of a
+        // poll by Tokio there is no budget, so a task that Tokio never lets wait would not return.
+        runtime.block_on(async { inner.turn(Some(Duration::ZERO)) })
+    }));
     // A turn contains the panics in it. This panic comes out of Tokio itself, for example because a
     // waker of another executor has panicked there.
-    match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, &state, stopped))) {
-        Ok(driven) => driven?,
-        Err(payload) => {
-            runtime.breaks();
-            let panic = panics::message(&*payload).unwrap_or("not a text").to_owned();
-            panics::swallow(payload);
-            return Err(io::Error::other(format!(
-                "this loop's Tokio runtime has panicked, and cannot continue: {panic}. Possible causes: a waker that panics \
-                 when Tokio calls it; a task that holds a guard of `Handle::enter` across an await"
-            )));
-        }
-    }
-    let _entered = runtime.enter();
-    // Messages sent before the stop are taken, and run as far as one turn goes.
-    inner.turn(Some(Duration::ZERO))
+    driven.unwrap_or_else(|payload| {
+        runtime.breaks();
+        let panic = panics::message(&*payload).unwrap_or("not a text").to_owned();
+        panics::swallow(payload);
+        Err(io::Error::other(format!(
+            "this loop's Tokio runtime has panicked, and cannot continue: {panic}. Possible causes: a waker that panics \
+             when Tokio calls it; a task that holds a guard of `Handle::enter` across an await"
+        )))
+    })
 }
 
 /// See [`EventLoop::block_on`](super::EventLoop::block_on).

@@ -196,6 +196,10 @@ impl LoopGroupBuilder {
     /// belong to that runtime, so their wakes reach a loop from another thread. The runtime must
     /// outlive the group.
     ///
+    /// In the loops' tasks Tokio's types spend no budget. A task that reads from a Tokio socket
+    /// which always has data does not return to its loop: use
+    /// [`task::budgeted`](crate::task::budgeted).
+    ///
     /// A `current_thread` runtime has no threads of its own, so [`build`](Self::build) fails with
     /// it.
     #[cfg(feature = "tokio")]

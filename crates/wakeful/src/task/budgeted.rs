@@ -42,7 +42,8 @@ use super::coop;
 /// `async` block that contains the loop has no effect. For a [`Stream`] use [`budgeted_stream`].
 /// For work without an await use [`consume_budget`](super::consume_budget).
 ///
-/// With Tokio as a guest, Tokio's channels spend Tokio's own budget, and need no wrapper.
+/// With Tokio as a guest, Tokio's channels and sockets spend Tokio's own budget, and need no
+/// wrapper. With a runtime beside the loops (`tokio_handle`) they spend none.
 ///
 /// # Cancel safety
 /// The same as for `future`. While the budget is spent, `future` is not polled.

@@ -44,6 +44,23 @@ fn a_flood_of_tokio_s_tasks_does_not_starve_the_loop() {
     });
 }
 
+/// The last turn comes after Tokio's own loop.
+#[test]
+fn a_stop_ends_a_run_though_a_task_has_operations_of_tokio_that_never_wait() {
+    let mut event_loop = wakeful::EventLoop::builder().tokio().build().unwrap();
+    let takes = event_loop.spawn(async {
+        let free = tokio::sync::Mutex::new(());
+        loop {
+            drop(free.lock().await);
+        }
+    });
+    let handle = event_loop.handle();
+    let stops = thread::spawn(move || handle.post_and_wait(move || LoopHandle::current().stop()));
+    event_loop.run().unwrap();
+    stops.join().unwrap().unwrap();
+    assert!(!takes.is_finished());
+}
+
 #[test]
 fn a_flood_of_the_loop_s_tasks_does_not_starve_tokio() {
     on_a_guest(async {
