@@ -69,6 +69,12 @@ impl Program {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn other(path: &str, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        Self { path: Ok(path.into()), called: path.into(), arguments }
+    }
+
     /// The same command line again, but of the file that this process runs, whatever is at its path
     /// by now.
     pub(crate) fn again(&self) -> Command {

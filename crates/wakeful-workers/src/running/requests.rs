@@ -106,6 +106,11 @@ impl Running {
         self.ends_by = self.drained_by(now);
         // Operators learn of the end before clients notice it.
         self.list_workers();
+        // Whoever signals all processes has told the successor just now. If this came later, it
+        // would be a second signal there.
+        if let Some(successor) = &mut self.successor {
+            successor.give_up(self.ends_by);
+        }
         if self.inheritance.is_waited_for() {
             // The predecessor continues with the sockets.
             self.listeners.leave();
@@ -113,10 +118,6 @@ impl Running {
             systemd::stopping();
             self.close_at = now.checked_add(self.pre_drain.saturating_sub(SOONER));
             self.close_if_due(now);
-        }
-        let end_by = self.drained_by(Instant::now());
-        if let Some(successor) = &mut self.successor {
-            successor.give_up(end_by);
         }
     }
 

@@ -5,8 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use nix::sys::signal::{Signal as Name, raise};
-use rustix::event::{Timespec, epoll};
+use nix::sys::signal::{SigSet, Signal as Name, raise};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use wakeful::LoopGroup;
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
@@ -67,6 +67,37 @@ fn the_time_for_backlogs_begins_when_the_last_handshakes_are_complete() {
     running.end();
     let closing = running.closing.expect("clients may wait at a socket of each worker");
     assert!(closing - before >= UNTIL_HANDSHAKES_COMPLETE + UNTIL_BACKLOGS_ARE_EMPTY);
+}
+
+/// Starts a successor that never takes over, and that its first TERM ends.
+fn upgrade(running: &mut Running) -> Pid {
+    // A successor has the mask of its master.
+    SigSet::from(Name::SIGTERM).thread_unblock().unwrap();
+    running.program = Program::other("sleep", &["60"]);
+    running.take(Name::SIGUSR2, Request::Upgrade);
+    let successor = running.successor.as_ref().expect("it has been started");
+    Pid::from_raw(successor.process().cast_signed()).unwrap()
+}
+
+/// Otherwise a signal to all processes would be two for the successor.
+#[test]
+fn a_successor_is_told_to_end_before_the_last_handshakes_are_complete() {
+    let is_told_before = || {
+        let mut running = with_workers_at("0.0.0.0:0", 1);
+        let pidfd = sys::pidfd_of(upgrade(&mut running)).unwrap();
+        let told = thread::spawn(move || {
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+            Instant::now()
+        });
+        running.end();
+        let closing = running.closing.expect("clients may wait at a socket of each worker");
+        let told = told.join().unwrap();
+        running.see_successor();
+        assert!(running.successor.is_none());
+        told < closing - UNTIL_BACKLOGS_ARE_EMPTY
+    };
+    // The thread may be late now and then.
+    assert!((0..20).any(|_| is_told_before()));
 }
 
 #[test]
