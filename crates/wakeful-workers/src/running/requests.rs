@@ -104,6 +104,11 @@ impl Running {
         self.pid_file.iter().for_each(PidFile::let_go);
         self.crew.end();
         self.ends_by = self.drained_by(now);
+        // If the predecessor has not read that this master is ready, it continues with the sockets.
+        // (If each loop has its own, clients may wait at some that the predecessor will close.)
+        if self.is_predecessor_there() && self.listeners.groups.is_empty() {
+            self.inheritance.take_back();
+        }
         // Operators learn of the end before clients notice it.
         self.list_workers();
         // Whoever signals all processes has told the successor just now. If this came later, it

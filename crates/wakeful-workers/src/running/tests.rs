@@ -1,12 +1,14 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::sys::signal::{SigSet, Signal as Name, raise};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::process::kill_process;
 use wakeful::LoopGroup;
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
@@ -98,6 +100,53 @@ fn a_successor_is_told_to_end_before_the_last_handshakes_are_complete() {
     };
     // The thread may be late now and then.
     assert!((0..20).any(|_| is_told_before()));
+}
+
+/// The new master is told to end when it is ready, and before the old one has read that.
+#[test]
+fn clients_that_a_failed_successor_kept_out_come_in_again() {
+    for strategy in [AcceptStrategy::Exclusive, AcceptStrategy::ReusePort] {
+        let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+        let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).strategy(strategy);
+        let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+        let addr = running.listeners.addrs().next().unwrap().to_string().parse().unwrap();
+        let successor = upgrade(&mut running);
+        // The successor has the same sockets.
+        running.listeners.let_nobody_in();
+        kill_process(successor, Signal::KILL).unwrap();
+        while running.successor.is_some() {
+            running.see_successor();
+        }
+        TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
+    }
+}
+
+/// The predecessor may be stopped, or starved, when the new master reports that it is ready.
+#[test]
+fn a_master_that_ends_before_its_predecessor_knows_that_it_is_ready_leaves_the_sockets_open() {
+    for does_know in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let addr = ListenAddr::Unix(path.clone());
+        let predecessors = SharedListener::bind(&addr).unwrap();
+        let inherited = vec![(addr.to_string(), sys::duplicate(&predecessors).unwrap())];
+        let (ready, told) = sys::pipe_of_news().unwrap();
+        let inheritance = Inheritance::of(getppid().unwrap(), told, inherited);
+        let own: ListenAddr = format!("unix:{}", dir.path().join("own").display()).parse().unwrap();
+        let listen = [addr, own];
+        let master = Master::new(LoopGroup::builder().loops(1)).listen(listen);
+        let mut running = Running::new(master, Program::this(), inheritance).unwrap();
+        running.begin();
+        if does_know {
+            assert_eq!(sys::news(&ready), sys::News::Accepts);
+        }
+        running.end();
+        drop(running);
+        assert_eq!(UnixStream::connect(&path).is_ok(), !does_know);
+        assert_eq!(path.exists(), !does_know);
+        assert!(!dir.path().join("own").exists());
+        assert_eq!(sys::news(&ready), sys::News::End);
+    }
 }
 
 #[test]
