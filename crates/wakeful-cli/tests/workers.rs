@@ -1492,6 +1492,24 @@ fn workers_whose_master_is_killed_drain_or_go_on() {
     }
 }
 
+/// At an address that is not local to this host, the master keeps clients out a moment before it
+/// tells its workers.
+#[test]
+fn workers_that_are_to_go_on_drain_if_their_master_is_killed_while_it_ends() {
+    let arguments = ["--listen", "0.0.0.0:0", "--workers", "2", "--orphan", "go-on"];
+    let mut master = Master::start(&arguments);
+    let (pid, addr, workers) = (master.pid(), master.addr(), master.workers());
+    master.orphans.clone_from(&workers);
+    signal(pid, "TERM");
+    master.waits_for("the workers drain", 1);
+    signal(pid, "KILL");
+    master.first.wait().unwrap();
+    // If it was killed sooner, they go on.
+    let addr = addr.parse().unwrap();
+    let is_open = || TcpStream::connect_timeout(&addr, Duration::from_millis(500)).is_ok();
+    master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)) || is_open(), "drained");
+}
+
 #[test]
 fn what_comes_while_a_worker_is_stopped_goes_to_another_one() {
     let mut master = Master::start(&with(&["--workers", "3"]));
