@@ -3,14 +3,18 @@
 
 use std::collections::VecDeque;
 use std::env;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
+use wakeful::net::ListenAddr;
 
 use crate::{passing, sys};
 
@@ -26,6 +30,10 @@ static SOCKET: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// How often sending is tried again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a manager that is busy may take before it has closed sockets. Until then their
+/// addresses are in use.
+const UNTIL_HANDLED: Duration = Duration::from_secs(10);
 
 /// The master reports that it is alive no more often than this. A shorter `WatchdogSec=` cannot be
 /// kept.
@@ -101,8 +109,29 @@ pub(crate) fn forget(listener: &str) {
     tell(format!("FDSTOREREMOVE=1\nFDNAME={name}"));
 }
 
-/// The sockets that an earlier master has given to the manager, with the names of [`kept_name`].
-pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
+/// The sockets of these listeners that an earlier master has given to the manager, with the names
+/// of [`kept_name`]. The others close, and the manager forgets them.
+pub(crate) fn kept<'a>(listeners: impl Iterator<Item = &'a ListenAddr>) -> Vec<(String, OwnedFd)> {
+    let wanted: Vec<_> = listeners.map(|addr| kept_name(&addr.to_string())).collect();
+    let (wanted, others) = all_kept().into_iter().partition(|(name, _)| wanted.contains(name));
+    give_up(others);
+    wanted
+}
+
+/// Closes the sockets that an earlier master has stored in the service manager, and tells the
+/// manager to do so, too. Call this in a program that was restarted and listens without a
+/// [`Master`](crate::Master), before it listens: the sockets would keep their addresses in use, and
+/// clients could still connect to them.
+///
+/// It waits until the manager has closed them, but not for long. Without such sockets it does
+/// nothing. Do not use their descriptors any more (`LISTEN_FDS`, with names that begin with
+/// [`KEPT`]).
+pub fn close_kept() {
+    give_up(all_kept());
+    close();
+}
+
+fn all_kept() -> Vec<(String, OwnedFd)> {
     let passed = sd_notify::listen_fds_with_names().into_iter().flatten();
     let (numbers, names): (Vec<_>, Vec<_>) =
         passed.filter(|(_, name)| name.starts_with(KEPT)).unzip();
@@ -115,7 +144,52 @@ pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
     }
 }
 
-/// The manager's name for the socket of a listener. It must not contain a colon.
+/// Closes sockets that the manager keeps, here and there. Their addresses may be those of new
+/// sockets.
+fn give_up(kept: Vec<(String, OwnedFd)>) {
+    if kept.is_empty() {
+        return;
+    }
+    for (name, socket) in kept {
+        tracing::info!("closing the socket that the service manager has kept as {name}");
+        drop(socket);
+        forget(&name);
+    }
+    if let Err(error) = wait_for_manager() {
+        tracing::warn!(%error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
+    }
+}
+
+/// Waits until the manager has handled all messages: then it closes the descriptor that comes with
+/// this one (sd_notify_barrier(3)).
+///
+/// # Errors
+/// No descriptors left; the manager takes too long.
+fn wait_for_manager() -> io::Result<()> {
+    let until = Instant::now() + UNTIL_HANDLED;
+    let (closes, theirs) = sys::pipe()?;
+    loop {
+        send_what_waits();
+        let result = match next_at() {
+            None => send("BARRIER=1", &[theirs.as_fd()]),
+            Some(_) => Err(Errno::AGAIN),
+        };
+        match result {
+            Ok(()) => break,
+            Err(error) if may_pass(error) && Instant::now() < until => thread::sleep(AGAIN),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    drop(theirs);
+    let left = until.saturating_duration_since(Instant::now());
+    let mut fd = [PollFd::new(&closes, PollFlags::IN)];
+    match retry_on_intr(|| poll(&mut fd, Timespec::try_from(left).ok().as_ref()))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The manager's name for the socket of a listener.
 pub(crate) fn kept_name(listener: &str) -> String {
     format!("{KEPT}{}", listener.replace(':', ","))
 }
