@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::env;
+use std::fmt::Write;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +22,12 @@ use crate::{passing, sys};
 /// The prefix of the names (`LISTEN_FDNAMES`) of sockets that a master has stored in its service
 /// manager. Other code must not use these sockets.
 pub const KEPT: &str = "wakeful,";
+
+/// The beginning of the address of a Unix socket.
+const UNIX: &str = "unix:";
+
+/// The longest name that a manager accepts (sd_notify(3)).
+const LONGEST_NAME: usize = 255;
 
 /// Messages that wait until the manager has room for them.
 static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
@@ -88,7 +95,14 @@ pub(crate) enum Kept {
 
 /// Gives the manager a socket to keep. The next master finds it in [`kept`].
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
-    let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
+    let name = kept_name(listener);
+    if name.len() > LONGEST_NAME {
+        tracing::warn!(
+            "the service manager cannot keep the socket of {listener} for the next master: its name is too long"
+        );
+        return Kept::No;
+    }
+    let text = format!("FDSTORE=1\nFDNAME={name}");
     match send(&text, &[socket]) {
         Ok(()) => Kept::Yes,
         Err(error) if may_pass(error) => Kept::NotYet,
@@ -189,9 +203,24 @@ fn wait_for_manager() -> io::Result<()> {
     }
 }
 
-/// The manager's name for the socket of a listener.
+/// The manager's name for the socket of a listener. Each listener has another one, of printable
+/// ASCII characters without a colon, because the manager ignores any other name (sd_notify(3)). The
+/// name of an internet address has a comma for each colon, and so has the beginning of `unix:PATH`.
 pub(crate) fn kept_name(listener: &str) -> String {
-    format!("{KEPT}{}", listener.replace(':', ","))
+    let Some(path) = listener.strip_prefix(UNIX) else {
+        return format!("{KEPT}{}", listener.replace(':', ","));
+    };
+    let mut name = format!("{KEPT}{}", UNIX.replace(':', ","));
+    for byte in path.bytes() {
+        match byte {
+            b':' | b'%' | ..b' ' | b'\x7f'.. => {
+                // Writing to a string does not fail.
+                let _ = write!(name, "%{byte:02X}");
+            }
+            _ => name.push(char::from(byte)),
+        }
+    }
+    name
 }
 
 /// Reports that the master runs, and that no loop of its workers is stuck. If the manager does not
@@ -281,4 +310,45 @@ fn send(text: &str, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
 /// Closes the master's socket in a worker, which sends nothing.
 pub(crate) fn close() {
     SOCKET.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::memory_file;
+
+    #[test]
+    fn names_of_plain_addresses_stay_as_they_are() {
+        for (listener, expected) in [
+            ("127.0.0.1:80", "wakeful,127.0.0.1,80"),
+            ("[::1]:80", "wakeful,[,,1],80"),
+            ("unix:/run/a, b.sock", "wakeful,unix,/run/a, b.sock"),
+            ("unix:@name", "wakeful,unix,@name"),
+        ] {
+            assert_eq!(kept_name(listener), expected);
+        }
+    }
+
+    /// The manager would ignore the name, and call the socket `stored`.
+    #[test]
+    fn a_name_has_only_what_a_manager_accepts_and_is_of_one_listener() {
+        let paths =
+            ["a:b", "a,b", "a%3Ab", "a%b", "a\tb", "a\0b", "a\x7fb", "a\u{e4}b", "a\u{c4}b"];
+        let names: BTreeSet<_> =
+            paths.iter().map(|path| kept_name(&format!("unix:/{path}"))).collect();
+        assert_eq!(names.len(), paths.len(), "{names:?}");
+        let is_accepted = |c: char| (' '..='~').contains(&c) && c != ':';
+        assert!(names.iter().all(|name| name.chars().all(is_accepted)), "{names:?}");
+        assert!(names.contains("wakeful,unix,/a%C3%A4b"), "{names:?}");
+    }
+
+    #[test]
+    fn a_socket_whose_name_is_too_long_is_not_kept() {
+        let socket = memory_file::create("socket").unwrap();
+        let longest = "a".repeat(LONGEST_NAME - kept_name("unix:/").len());
+        assert_eq!(keep(&format!("unix:/{longest}"), socket.as_fd()), Kept::Yes);
+        assert_eq!(keep(&format!("unix:/{longest}a"), socket.as_fd()), Kept::No);
+    }
 }
