@@ -1208,9 +1208,14 @@ fn an_upgrade_by_a_file_that_no_master_writes_ends() {
 /// Passes its standard input as systemd does it: descriptor 3, and a variable that names the
 /// process.
 fn passing_socket() -> Command {
+    passing_socket_to(&[PROGRAM])
+}
+
+/// `command` executes the program.
+fn passing_socket_to(command: &[&str]) -> Command {
     let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$0" "$@""#;
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, PROGRAM]);
+    shell.args(["-c", script]).args(command);
     shell
 }
 
@@ -1490,6 +1495,24 @@ fn workers_whose_master_is_killed_drain_or_go_on() {
             master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
         }
     }
+}
+
+/// At an address that is not local to this host, the master keeps clients out a moment before it
+/// tells its workers.
+#[test]
+fn workers_that_are_to_go_on_drain_if_their_master_is_killed_while_it_ends() {
+    let arguments = ["--listen", "0.0.0.0:0", "--workers", "2", "--orphan", "go-on"];
+    let mut master = Master::start(&arguments);
+    let (pid, addr, workers) = (master.pid(), master.addr(), master.workers());
+    master.orphans.clone_from(&workers);
+    signal(pid, "TERM");
+    master.waits_for("the workers drain", 1);
+    signal(pid, "KILL");
+    master.first.wait().unwrap();
+    // If it was killed sooner, they go on.
+    let addr = addr.parse().unwrap();
+    let is_open = || TcpStream::connect_timeout(&addr, Duration::from_millis(500)).is_ok();
+    master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)) || is_open(), "drained");
 }
 
 #[test]
@@ -1805,6 +1828,46 @@ fn started_with_kept(socket: OwnedFd) -> Master {
     let mut master = Master::launch_with(passing, &with(&["--workers", "1"]), Stdio::from(socket));
     master.waits_for("all workers accept", 1);
     master
+}
+
+/// `--workers`, or the address, is no longer in the settings when the service is restarted.
+#[test]
+fn a_kept_socket_that_is_of_no_use_leaves_its_address_to_the_next_server() {
+    for is_master in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(GUARD)).unwrap();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap().to_string();
+        let notify = format!("NOTIFY_SOCKET={}", path.display());
+        let mut launched = passing_socket_to(&["env", &notify, PROGRAM]);
+        let name = format!("wakeful,{}", addr.replace(':', ","));
+        launched.env("LISTEN_FDNAMES", &name);
+        let passed = Stdio::from(OwnedFd::from(socket.try_clone().unwrap()));
+        // As systemd does: it closes the descriptor of a barrier when it has done all before.
+        let told = thread::spawn(move || {
+            let told = told_with_socket(&manager).0;
+            drop(socket);
+            let (barrier, closes) = told_with_socket(&manager);
+            assert_eq!((&*barrier, closes.is_some()), ("BARRIER=1", true));
+            told
+        });
+        if is_master {
+            // Nobody can listen here beside the kept socket.
+            let everywhere = addr.replace("127.0.0.1", "0.0.0.0");
+            let arguments = ["--listen", &everywhere, "--workers", "1"];
+            let mut master = Master::launch_with(launched, &arguments, passed);
+            master.waits_for("all workers accept", 1);
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
+        } else {
+            launched.stdin(passed);
+            let mut service = Service::start_by(launched, &["http", "--listen", &addr]);
+            assert_eq!(service.behind("listening on "), addr);
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
+        }
+        assert_eq!(told.join().unwrap(), format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    }
 }
 
 #[test]

@@ -101,5 +101,5 @@ pub use self::reports::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops
 pub use self::run::Role;
 pub use self::settings::Master;
 pub use self::successor::{SUCCEEDS, is_successor};
-pub use self::systemd::KEPT;
+pub use self::systemd::{KEPT, close_kept};
 pub use self::worker::{MasterIsGone, Orphans, Worker};

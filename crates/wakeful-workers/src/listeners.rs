@@ -46,6 +46,7 @@ struct Listening {
     /// kernel chose.
     name: String,
     socket: SharedListener,
+    is_inherited: bool,
     kept: Kept,
 }
 
@@ -80,7 +81,12 @@ impl Listeners {
         let again = again.collect::<io::Result<Vec<_>>>()?;
         // The manager has passed them only to the first master.
         let passed = if again.is_empty() { passed } else { again };
-        let named = |socket| Listening { name: PASSED.to_owned(), socket, kept: Kept::Yes };
+        let named = |socket| Listening {
+            name: PASSED.to_owned(),
+            socket,
+            is_inherited: true,
+            kept: Kept::Yes,
+        };
         all.extend(passed.into_iter().map(named));
         let mut dropped: Vec<_> = inherited.into_iter().map(|(name, _)| address(name)).collect();
         dropped.dedup();
@@ -154,6 +160,7 @@ impl Listeners {
     /// then forgets the ones that are no longer in the settings.
     pub(crate) fn take_over(&mut self) {
         self.every().for_each(|one| one.socket.take_file());
+        self.let_in_again();
         let before = self.every_mut().filter(|one| one.kept == Kept::Before);
         before.for_each(|one| one.kept = Kept::No);
         if !systemd::keeps_sockets() {
@@ -205,11 +212,11 @@ impl Listeners {
         self.all.drain(..).chain(self.admin.drain(..)).for_each(|one| one.socket.leave_file());
     }
 
-    /// Leaves the sockets to the predecessor, which continues to use them.
+    /// Leaves the sockets to the predecessor, which continues to use them and their files.
     pub(crate) fn leave(&mut self) {
         self.groups.clear();
-        self.all.clear();
-        self.admin.clear();
+        let all = self.all.drain(..).chain(self.admin.drain(..));
+        all.filter(|one| one.is_inherited).for_each(|one| one.socket.leave_file());
     }
 
     fn every(&self) -> impl Iterator<Item = &Listening> {
@@ -235,6 +242,13 @@ impl Listeners {
         if !systemd::keeps_sockets() {
             unix.iter().for_each(|one| let_nobody_in(&one.socket));
         }
+    }
+
+    /// Undoes [`let_nobody_in`](Self::let_nobody_in) at the TCP sockets that all workers share. A
+    /// master that is dead by now, before or after this one, may have done that.
+    pub(crate) fn let_in_again(&self) {
+        let tcp = self.all.iter().filter(|one| !one.is_unix());
+        tcp.for_each(|one| let_in_again(one.socket.as_fd()));
     }
 
     /// Returns whether clients wait at a socket that all workers share, and that ends with this
@@ -300,7 +314,9 @@ fn open(
             return Err(invalid(format!("cannot listen on {addr:?}: its name has a line break")));
         }
         let mut kept = Kept::No;
-        let socket = match take(inherited, &name) {
+        let known = take(inherited, &name);
+        let is_inherited = known.is_some();
+        let socket = match known {
             Some((known, socket)) => {
                 if known.starts_with(KEPT) {
                     kept = Kept::Before;
@@ -320,7 +336,7 @@ fn open(
                 SharedListener::bind_beside(addr, before)?
             }
         };
-        open.push(Listening { name, socket, kept });
+        open.push(Listening { name, socket, is_inherited, kept });
     }
     Ok(open)
 }
@@ -368,7 +384,7 @@ fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<Inherited> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -392,6 +408,20 @@ mod tests {
         let found: Vec<_> = listeners.all.iter().map(|one| one.socket.socket_addr()).collect();
         assert_eq!(found[1..], expected);
         assert!(listeners.dropped.is_empty());
+    }
+
+    /// A master that was told to end may be killed before it tells its successor.
+    #[test]
+    fn clients_that_a_dead_predecessor_kept_out_come_in_again() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap();
+        let predecessors = SharedListener::from_socket(socket.into()).unwrap();
+        let inherited = vec![(addr.to_string(), sys::duplicate(&predecessors).unwrap())];
+        let mut listeners =
+            Listeners::open(&[addr.into()], Vec::new(), &[], inherited, None).unwrap();
+        let_nobody_in(&predecessors);
+        listeners.take_over();
+        TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
     }
 
     #[test]

@@ -284,13 +284,13 @@ impl PortGroups {
         self.groups.iter().flat_map(pass).collect()
     }
 
-    /// Called when a successor has failed. It may have steered connections, and let clients in
-    /// where no more should come. The sockets that it made, `its_own`, are at the end of the
-    /// kernel's list, and its workers may still have them.
+    /// Called when a successor has failed. It may have steered connections, let clients in where no
+    /// more should come, and kept them out elsewhere. The sockets that it made, `its_own`, are at
+    /// the end of the kernel's list, and its workers may still have them.
     pub(crate) fn steer_again(&mut self, its_own: Vec<OwnedFd>, now: Instant) {
+        self.sockets().for_each(let_in_again);
         let leaving: Vec<_> = self.leaving.keys().copied().collect();
         for place in leaving {
-            self.members_of(place).for_each(Member::let_in_again);
             self.leaving.insert(place, Stage::Settles(now + UNTIL_BACKLOG_IS_EMPTY));
         }
         self.groups.iter_mut().for_each(PortGroup::steer_anew);

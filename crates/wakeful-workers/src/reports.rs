@@ -303,6 +303,14 @@ impl Reports {
         Ok(written.map(|written| Said::of_bytes(&written.text)).unwrap_or_default())
     }
 
+    /// Has the master written that this worker drains? The master does so before it keeps new
+    /// clients out, and before it sends the signal.
+    pub(crate) fn says_that_this_one_drains(&self) -> bool {
+        let drains =
+            |one: &WorkerInfo| one.pid == self.0.process && one.state == WorkerState::Draining;
+        self.roster().is_ok_and(|roster| roster.workers.iter().any(drains))
+    }
+
     fn roster(&self) -> io::Result<Roster> {
         let mut roster = Roster::of_text(&self.roster_text()?)
             .ok_or_else(|| io::Error::other("the master has written no list of its workers"))?;

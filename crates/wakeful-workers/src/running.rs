@@ -140,7 +140,7 @@ impl Running {
             pid_file::is_free(path, predecessor)?;
         }
         let inherited = match std::mem::take(&mut inheritance.listeners) {
-            none if none.is_empty() && !is_successor => systemd::kept(),
+            none if none.is_empty() && !is_successor => systemd::kept(listen.iter().chain(&admin)),
             inherited => inherited,
         };
         let loops = match master.strategy {

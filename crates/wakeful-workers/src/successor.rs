@@ -10,10 +10,10 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -67,6 +67,12 @@ impl Program {
             called,
             arguments: arguments.collect(),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn other(path: &str, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        Self { path: Ok(path.into()), called: path.into(), arguments }
     }
 
     /// The same command line again, but of the file that this process runs, whatever is at its path
@@ -151,6 +157,8 @@ impl Successor {
         let inheritance = Inheritance {
             predecessor: None,
             ready: Some(sys::duplicate_to_pass(&told)?),
+            reported: None,
+            is_taken_back: false,
             made: Some(sys::duplicate_to_pass(&made_there)?),
             listeners: listeners.for_successor()?,
         };
@@ -288,11 +296,20 @@ pub(crate) struct Inheritance {
     /// The master before this one. It may be dead.
     pub(crate) predecessor: Option<Pid>,
     ready: Option<OwnedFd>,
+    /// The other end of that pipe, when this master has reported there that its workers accept.
+    reported: Option<OwnedFd>,
+    is_taken_back: bool,
     made: Option<OwnedFd>,
     pub(crate) listeners: Vec<Inherited>,
 }
 
 impl Inheritance {
+    #[cfg(test)]
+    pub(crate) fn of(predecessor: Pid, ready: OwnedFd, listeners: Vec<Inherited>) -> Self {
+        let (predecessor, ready) = (Some(predecessor), Some(ready));
+        Self { predecessor, ready, listeners, ..Self::default() }
+    }
+
     /// Takes the inheritance that the process's environment names. It is empty if the process was
     /// not started as a successor.
     ///
@@ -362,16 +379,34 @@ impl Inheritance {
 
     /// Is there a master before this one, that is still in charge?
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.ready.is_some()
+        self.ready.is_some() || self.is_taken_back
     }
 
     /// This master's workers accept: the one before may go.
     pub(crate) fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
+            self.reported = end_to_read(&ready).ok();
             // It may be gone by now, and then it has nothing to do any more.
             let _ = rustix::io::write(&ready, &[1]);
         }
     }
+
+    /// Takes that report back, unless the one before has read it. That one then continues when this
+    /// master ends. (Without /proc nothing is taken back.)
+    pub(crate) fn take_back(&mut self) {
+        let reported = self.reported.take();
+        self.is_taken_back = reported.is_some_and(|end| sys::news(&end) == News::Accepts);
+    }
+}
+
+/// The end of a pipe to which `end_to_write` belongs. It does not block.
+///
+/// # Errors
+/// There is no /proc; no descriptors left.
+fn end_to_read(end_to_write: &OwnedFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", end_to_write.as_raw_fd());
+    let end = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    Ok(end.into())
 }
 
 /// Returns whether a master has started this process as its successor in an upgrade. The listening
@@ -447,6 +482,22 @@ mod tests {
         }
         for text in ["ready", "ready x", "listener 1000000 name", "other 1", "\n"] {
             assert!(Inheritance::understand(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_report_that_nobody_has_read_is_taken_back() {
+        for is_read in [false, true] {
+            let (ready, told) = sys::pipe_of_news().unwrap();
+            let mut inheritance = Inheritance { ready: Some(told), ..Default::default() };
+            inheritance.ready();
+            assert!(!inheritance.is_waited_for());
+            if is_read {
+                assert_eq!(sys::news(&ready), News::Accepts);
+            }
+            inheritance.take_back();
+            assert_eq!(inheritance.is_waited_for(), !is_read);
+            assert_eq!(sys::news(&ready), News::End);
         }
     }
 

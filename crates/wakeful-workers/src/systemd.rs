@@ -3,20 +3,31 @@
 
 use std::collections::VecDeque;
 use std::env;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::fmt::Write;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
+use wakeful::net::ListenAddr;
 
 use crate::{passing, sys};
 
 /// The prefix of the names (`LISTEN_FDNAMES`) of sockets that a master has stored in its service
 /// manager. Other code must not use these sockets.
 pub const KEPT: &str = "wakeful,";
+
+/// The beginning of the address of a Unix socket.
+const UNIX: &str = "unix:";
+
+/// The longest name that a manager accepts (sd_notify(3)).
+const LONGEST_NAME: usize = 255;
 
 /// Messages that wait until the manager has room for them.
 static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
@@ -26,6 +37,10 @@ static SOCKET: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// How often sending is tried again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a manager that is busy may take before it has closed sockets. Until then their
+/// addresses are in use.
+const UNTIL_HANDLED: Duration = Duration::from_secs(10);
 
 /// The master reports that it is alive no more often than this. A shorter `WatchdogSec=` cannot be
 /// kept.
@@ -80,7 +95,14 @@ pub(crate) enum Kept {
 
 /// Gives the manager a socket to keep. The next master finds it in [`kept`].
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
-    let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
+    let name = kept_name(listener);
+    if name.len() > LONGEST_NAME {
+        tracing::warn!(
+            "the service manager cannot keep the socket of {listener} for the next master: its name is too long"
+        );
+        return Kept::No;
+    }
+    let text = format!("FDSTORE=1\nFDNAME={name}");
     match send(&text, &[socket]) {
         Ok(()) => Kept::Yes,
         Err(error) if may_pass(error) => Kept::NotYet,
@@ -101,8 +123,29 @@ pub(crate) fn forget(listener: &str) {
     tell(format!("FDSTOREREMOVE=1\nFDNAME={name}"));
 }
 
-/// The sockets that an earlier master has given to the manager, with the names of [`kept_name`].
-pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
+/// The sockets of these listeners that an earlier master has given to the manager, with the names
+/// of [`kept_name`]. The others close, and the manager forgets them.
+pub(crate) fn kept<'a>(listeners: impl Iterator<Item = &'a ListenAddr>) -> Vec<(String, OwnedFd)> {
+    let wanted: Vec<_> = listeners.map(|addr| kept_name(&addr.to_string())).collect();
+    let (wanted, others) = all_kept().into_iter().partition(|(name, _)| wanted.contains(name));
+    give_up(others);
+    wanted
+}
+
+/// Closes the sockets that an earlier master has stored in the service manager, and tells the
+/// manager to do so, too. Call this in a program that was restarted and listens without a
+/// [`Master`](crate::Master), before it listens: the sockets would keep their addresses in use, and
+/// clients could still connect to them.
+///
+/// It waits until the manager has closed them, but not for long. Without such sockets it does
+/// nothing. Do not use their descriptors any more (`LISTEN_FDS`, with names that begin with
+/// [`KEPT`]).
+pub fn close_kept() {
+    give_up(all_kept());
+    close();
+}
+
+fn all_kept() -> Vec<(String, OwnedFd)> {
     let passed = sd_notify::listen_fds_with_names().into_iter().flatten();
     let (numbers, names): (Vec<_>, Vec<_>) =
         passed.filter(|(_, name)| name.starts_with(KEPT)).unzip();
@@ -115,9 +158,69 @@ pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
     }
 }
 
-/// The manager's name for the socket of a listener. It must not contain a colon.
+/// Closes sockets that the manager keeps, here and there. Their addresses may be those of new
+/// sockets.
+fn give_up(kept: Vec<(String, OwnedFd)>) {
+    if kept.is_empty() {
+        return;
+    }
+    for (name, socket) in kept {
+        tracing::info!("closing the socket that the service manager has kept as {name}");
+        drop(socket);
+        forget(&name);
+    }
+    if let Err(error) = wait_for_manager() {
+        tracing::warn!(%error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
+    }
+}
+
+/// Waits until the manager has handled all messages: then it closes the descriptor that comes with
+/// this one (sd_notify_barrier(3)).
+///
+/// # Errors
+/// No descriptors left; the manager takes too long.
+fn wait_for_manager() -> io::Result<()> {
+    let until = Instant::now() + UNTIL_HANDLED;
+    let (closes, theirs) = sys::pipe()?;
+    loop {
+        send_what_waits();
+        let result = match next_at() {
+            None => send("BARRIER=1", &[theirs.as_fd()]),
+            Some(_) => Err(Errno::AGAIN),
+        };
+        match result {
+            Ok(()) => break,
+            Err(error) if may_pass(error) && Instant::now() < until => thread::sleep(AGAIN),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    drop(theirs);
+    let left = until.saturating_duration_since(Instant::now());
+    let mut fd = [PollFd::new(&closes, PollFlags::IN)];
+    match retry_on_intr(|| poll(&mut fd, Timespec::try_from(left).ok().as_ref()))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The manager's name for the socket of a listener. Each listener has another one, of printable
+/// ASCII characters without a colon, because the manager ignores any other name (sd_notify(3)). The
+/// name of an internet address has a comma for each colon, and so has the beginning of `unix:PATH`.
 pub(crate) fn kept_name(listener: &str) -> String {
-    format!("{KEPT}{}", listener.replace(':', ","))
+    let Some(path) = listener.strip_prefix(UNIX) else {
+        return format!("{KEPT}{}", listener.replace(':', ","));
+    };
+    let mut name = format!("{KEPT}{}", UNIX.replace(':', ","));
+    for byte in path.bytes() {
+        match byte {
+            b':' | b'%' | ..b' ' | b'\x7f'.. => {
+                // Writing to a string does not fail.
+                let _ = write!(name, "%{byte:02X}");
+            }
+            _ => name.push(char::from(byte)),
+        }
+    }
+    name
 }
 
 /// Reports that the master runs, and that no loop of its workers is stuck. If the manager does not
@@ -207,4 +310,45 @@ fn send(text: &str, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
 /// Closes the master's socket in a worker, which sends nothing.
 pub(crate) fn close() {
     SOCKET.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::memory_file;
+
+    #[test]
+    fn names_of_plain_addresses_stay_as_they_are() {
+        for (listener, expected) in [
+            ("127.0.0.1:80", "wakeful,127.0.0.1,80"),
+            ("[::1]:80", "wakeful,[,,1],80"),
+            ("unix:/run/a, b.sock", "wakeful,unix,/run/a, b.sock"),
+            ("unix:@name", "wakeful,unix,@name"),
+        ] {
+            assert_eq!(kept_name(listener), expected);
+        }
+    }
+
+    /// The manager would ignore the name, and call the socket `stored`.
+    #[test]
+    fn a_name_has_only_what_a_manager_accepts_and_is_of_one_listener() {
+        let paths =
+            ["a:b", "a,b", "a%3Ab", "a%b", "a\tb", "a\0b", "a\x7fb", "a\u{e4}b", "a\u{c4}b"];
+        let names: BTreeSet<_> =
+            paths.iter().map(|path| kept_name(&format!("unix:/{path}"))).collect();
+        assert_eq!(names.len(), paths.len(), "{names:?}");
+        let is_accepted = |c: char| (' '..='~').contains(&c) && c != ':';
+        assert!(names.iter().all(|name| name.chars().all(is_accepted)), "{names:?}");
+        assert!(names.contains("wakeful,unix,/a%C3%A4b"), "{names:?}");
+    }
+
+    #[test]
+    fn a_socket_whose_name_is_too_long_is_not_kept() {
+        let socket = memory_file::create("socket").unwrap();
+        let longest = "a".repeat(LONGEST_NAME - kept_name("unix:/").len());
+        assert_eq!(keep(&format!("unix:/{longest}"), socket.as_fd()), Kept::Yes);
+        assert_eq!(keep(&format!("unix:/{longest}a"), socket.as_fd()), Kept::No);
+    }
 }

@@ -45,7 +45,8 @@ pub enum Orphans {
     /// addresses.
     #[default]
     Drain,
-    /// They continue to serve until each of them is ended separately, for example by SIGTERM.
+    /// They continue to serve until each of them is ended separately, for example by SIGTERM. If
+    /// the master was told to end and is killed before they have drained, they drain all the same.
     GoOn,
 }
 
@@ -179,7 +180,8 @@ impl Worker {
     /// The same as for
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
     /// [`Orphans::Drain`] it is also an error if the worker has drained, or has not started,
-    /// because its master was gone: the [`io::Error`] contains [`MasterIsGone`].
+    /// because its master was gone: the [`io::Error`] contains [`MasterIsGone`]. So it is with
+    /// [`Orphans::GoOn`] if the master had begun to end.
     ///
     /// # Panics
     /// If one of the closures panics.
@@ -198,8 +200,9 @@ impl Worker {
         let orphans_start = {
             let is_orphaned = is_orphaned.clone();
             let (lifeline, orphans) = (Arc::new(sys::duplicate(&self.lifeline)?), self.orphans);
+            let reports = self.reports();
             move || {
-                let orphaned = until_orphaned(lifeline.clone(), orphans);
+                let orphaned = until_orphaned(lifeline.clone(), orphans, reports.clone());
                 let is_orphaned = is_orphaned.clone();
                 async move {
                     match orphaned {
@@ -256,12 +259,13 @@ impl Worker {
     }
 
     /// Returns a future that completes when this worker must end because its master is gone. With
-    /// [`Orphans::GoOn`] the future never completes. [`serve`](Self::serve) already waits for it.
+    /// [`Orphans::GoOn`] the future completes only if the master had begun to end.
+    /// [`serve`](Self::serve) already waits for it.
     ///
     /// # Errors
     /// No loop runs on this thread; or no descriptors are left.
     pub fn orphaned(&self) -> io::Result<impl Future<Output = ()> + use<>> {
-        until_orphaned(sys::duplicate(&self.lifeline)?, self.orphans)
+        until_orphaned(sys::duplicate(&self.lifeline)?, self.orphans, self.reports())
     }
 }
 
@@ -269,12 +273,15 @@ impl Worker {
 fn until_orphaned<L: AsFd>(
     lifeline: L,
     orphans: Orphans,
+    reports: Reports,
 ) -> io::Result<impl Future<Output = ()> + use<L>> {
     let lifeline = AsyncFd::new(lifeline)?;
     Ok(async move {
         // Nobody writes to the lifeline. It is readable only when the master's end is closed. (An
         // error means that the loop ends.)
-        if lifeline.readable().await.is_err() || orphans == Orphans::GoOn {
+        let has_closed = lifeline.readable().await.is_ok();
+        // A master that ends may have kept new clients out already.
+        if !has_closed || (orphans == Orphans::GoOn && !reports.says_that_this_one_drains()) {
             pending::<()>().await;
         }
     })
@@ -292,7 +299,33 @@ async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) 
 
 #[cfg(test)]
 mod tests {
+    use wakeful::time::timeout;
+
     use super::*;
+    use crate::reports::{Desk, WorkerInfo, WorkerState};
+
+    /// The master is killed before it sends the signal, when it has kept new clients out already.
+    #[test]
+    fn an_orphan_that_was_to_drain_does_not_go_on() {
+        let long = Duration::from_secs(60);
+        for (state, limit) in
+            [(WorkerState::Draining, long), (WorkerState::Serving, Duration::from_millis(50))]
+        {
+            let (lifeline, master) = sys::pipe().unwrap();
+            let mut desk = Desk::new(sys::duplicate(&lifeline).unwrap()).unwrap();
+            let place = desk.take();
+            let (pid, forked) = (std::process::id(), Duration::ZERO);
+            let listed = WorkerInfo { number: 0, pid, state, forked, place };
+            desk.list(true, false, iter::once(listed), |_| Vec::new());
+            let reports = desk.reports(place);
+            drop(master);
+            let drains = wakeful::block_on(async {
+                let orphaned = until_orphaned(lifeline, Orphans::GoOn, reports).unwrap();
+                timeout(limit, orphaned).await.is_ok()
+            });
+            assert_eq!(drains, state == WorkerState::Draining);
+        }
+    }
 
     #[test]
     fn what_may_be_a_secret_is_not_shown() {

@@ -166,16 +166,6 @@ impl CommonArguments {
         self.idle.policy()
     }
 
-    /// Listens on all addresses of the options.
-    ///
-    /// # Errors
-    /// A line for the user.
-    pub(super) fn bind(&self, options: &ServeOptions) -> Result<Vec<SharedListener>, String> {
-        let mut listeners = options.bind()?;
-        listeners.extend(self.passed()?);
-        Ok(listeners)
-    }
-
     /// The sockets that systemd passes, if they were asked for.
     ///
     /// # Errors

@@ -4,7 +4,8 @@ use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use wakeful_workers::{Master, Role, Worker, is_successor};
+use wakeful::accept::SharedListener;
+use wakeful_workers::{Master, Role, Worker, close_kept, is_successor};
 
 use super::activity::ActivityArguments;
 use super::admin::AdminArguments;
@@ -32,7 +33,10 @@ pub(super) fn divide(
             // It would serve beside the master, and keep the master's sockets.
             return Err("cannot take over from a master: the settings name no workers".to_owned());
         }
-        return Ok(Divided::Whole);
+        // This takes the descriptors by their numbers, so it comes first.
+        let passed = common.passed()?;
+        close_kept();
+        return Ok(Divided::Whole(passed));
     }
     stack::has_room_for_a_master()?;
     let group = common.options(&ActivityArguments::default())?.group();
@@ -91,8 +95,8 @@ fn take_share_of_cpus(number: usize, loops: usize) {
 /// The role of this process.
 #[derive(Debug)]
 pub(super) enum Divided {
-    /// The only process of the service.
-    Whole,
+    /// The only process of the service, with the sockets that systemd has passed.
+    Whole(Vec<SharedListener>),
     /// One of several workers.
     Worker(Worker),
     /// A master that has ended.

@@ -87,7 +87,7 @@ pub(super) fn serve(arguments: &EchoArguments, mut start: Start) -> Result<(), S
     let echo = given(echo, arguments.stalls.stall_timeout(), EchoOptions::stall_timeout);
     let echo = given(echo, arguments.stalls.keepalive(), EchoOptions::keepalive);
     let options = start.watched(options);
-    let listeners = start.listeners(&arguments.common, &options)?;
+    let listeners = start.listeners(&options)?;
     until_terminated(&arguments.common, Scheme::Plain, start, Vec::new(), || {
         match &backend {
             Some(backend) => echo::start_frontend(&options, echo, listeners, backend),

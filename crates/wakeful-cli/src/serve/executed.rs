@@ -35,6 +35,7 @@ pub(crate) fn run_worker(
     divide::take_cpus(masters.common(), &worker);
     let arguments = if masters.common().has_file() { of_worker(&masters, new)? } else { masters };
     let caught = Caught::from_now_on()?;
-    let start = Start { caught, worker: Some(worker), tickets, pseudonym };
+    let (worker, passed) = (Some(worker), Vec::new());
+    let start = Start { caught, worker, passed, tickets, pseudonym };
     serve(&arguments, start)
 }

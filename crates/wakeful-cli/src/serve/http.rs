@@ -72,7 +72,7 @@ pub(super) fn serve(arguments: &HttpArguments, mut start: Start) -> Result<(), S
     let pre_drain = arguments.drain.pre_drain;
     let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
-    let listeners = start.listeners(&arguments.common, &options)?;
+    let listeners = start.listeners(&options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),

@@ -103,7 +103,7 @@ pub(super) fn serve(arguments: &KvArguments, mut start: Start) -> Result<(), Str
     let kv = given(kv, arguments.stalls.stall_timeout(), KvOptions::stall_timeout);
     let kv = given(kv, arguments.stalls.keepalive(), KvOptions::keepalive);
     let options = start.watched(options);
-    let listeners = start.listeners(&arguments.common, &options)?;
+    let listeners = start.listeners(&options)?;
     until_terminated(&arguments.common, Scheme::Plain, start, Vec::new(), || {
         kv::start(&options, kv, listeners).map(serving)
     })

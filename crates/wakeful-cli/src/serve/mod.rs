@@ -168,17 +168,17 @@ pub(crate) fn run(
         arguments.pre_drain(),
         || Handed::bytes(&arguments.words, tickets.as_ref(), pseudonym),
     )?;
-    let (worker, of_worker) = match divided {
-        Divided::Whole => (None, None),
+    let (worker, passed, of_worker) = match divided {
+        Divided::Whole(passed) => (None, passed, None),
         Divided::Worker(worker) if arguments.common().has_file() => {
-            (Some(worker), Some(of_worker(arguments, again()?)?))
+            (Some(worker), Vec::new(), Some(of_worker(arguments, again()?)?))
         }
-        Divided::Worker(worker) => (Some(worker), None),
+        Divided::Worker(worker) => (Some(worker), Vec::new(), None),
         Divided::Ended(code) => return Ok(code),
     };
     let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
-    serve(arguments, Start { caught, worker, tickets, pseudonym })
+    serve(arguments, Start { caught, worker, passed, tickets, pseudonym })
 }
 
 /// # Errors

@@ -282,7 +282,7 @@ pub(super) fn serve(arguments: &ProxyArguments, mut start: Start) -> Result<(), 
     let proxy_options = arguments.proxy_options()?.pseudonym(start.pseudonym);
     let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
-    let listeners = start.listeners(&arguments.common, &options)?;
+    let listeners = start.listeners(&options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),

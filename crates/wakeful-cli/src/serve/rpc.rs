@@ -69,7 +69,7 @@ pub(super) fn serve(arguments: &RpcArguments, mut start: Start) -> Result<(), St
     let rpc_options = given(RpcOptions::new(), arguments.max_message, RpcOptions::max_message);
     let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
-    let listeners = start.listeners(&arguments.common, &options)?;
+    let listeners = start.listeners(&options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),

@@ -7,13 +7,14 @@ use wakeful_services::tls::TicketSecret;
 use wakeful_workers::Worker;
 
 use super::admin::AdminArguments;
-use super::common::CommonArguments;
 use super::other_signals::Caught;
 
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) caught: Caught,
     pub(super) worker: Option<Worker>,
+    /// The sockets that systemd has passed. A worker has them from its master.
+    pub(super) passed: Vec<SharedListener>,
     /// The secret for session tickets, common to all workers.
     pub(super) tickets: Option<TicketSecret>,
     /// The name by which a proxy recognises its own requests, common to all workers.
@@ -21,18 +22,22 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Listens on all addresses of the options, or takes the listeners from the master.
+    /// Listens on all addresses of the options, beside the passed sockets, or takes the listeners
+    /// from the master.
     ///
     /// # Errors
     /// A line for the user.
     pub(super) fn listeners(
         &mut self,
-        common: &CommonArguments,
         options: &ServeOptions,
     ) -> Result<Vec<SharedListener>, String> {
         match &mut self.worker {
             Some(worker) => worker.listeners().map_err(|error| error.to_string()),
-            None => common.bind(options),
+            None => {
+                let mut listeners = options.bind()?;
+                listeners.append(&mut self.passed);
+                Ok(listeners)
+            }
         }
     }
 

@@ -311,6 +311,7 @@ impl Running {
                 if let Err(error) = all_came {
                     tracing::error!(%error, "cannot close all sockets that the new master made: clients may still connect there until its workers have ended");
                 }
+                self.listeners.let_in_again();
                 self.listeners.groups.steer_again(made, Instant::now());
                 self.admit_who_accepts();
                 self.avoid_who_has_died();

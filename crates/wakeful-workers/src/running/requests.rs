@@ -104,8 +104,18 @@ impl Running {
         self.pid_file.iter().for_each(PidFile::let_go);
         self.crew.end();
         self.ends_by = self.drained_by(now);
+        // If the predecessor has not read that this master is ready, it continues with the sockets.
+        // (If each loop has its own, clients may wait at some that the predecessor will close.)
+        if self.is_predecessor_there() && self.listeners.groups.is_empty() {
+            self.inheritance.take_back();
+        }
         // Operators learn of the end before clients notice it.
         self.list_workers();
+        // Whoever signals all processes has told the successor just now. If this came later, it
+        // would be a second signal there.
+        if let Some(successor) = &mut self.successor {
+            successor.give_up(self.ends_by);
+        }
         if self.inheritance.is_waited_for() {
             // The predecessor continues with the sockets.
             self.listeners.leave();
@@ -113,10 +123,6 @@ impl Running {
             systemd::stopping();
             self.close_at = now.checked_add(self.pre_drain.saturating_sub(SOONER));
             self.close_if_due(now);
-        }
-        let end_by = self.drained_by(Instant::now());
-        if let Some(successor) = &mut self.successor {
-            successor.give_up(end_by);
         }
     }
 

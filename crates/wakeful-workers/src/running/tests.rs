@@ -1,12 +1,14 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use nix::sys::signal::{Signal as Name, raise};
-use rustix::event::{Timespec, epoll};
+use nix::sys::signal::{SigSet, Signal as Name, raise};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::process::kill_process;
 use wakeful::LoopGroup;
 use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::net::ListenAddr;
@@ -67,6 +69,84 @@ fn the_time_for_backlogs_begins_when_the_last_handshakes_are_complete() {
     running.end();
     let closing = running.closing.expect("clients may wait at a socket of each worker");
     assert!(closing - before >= UNTIL_HANDSHAKES_COMPLETE + UNTIL_BACKLOGS_ARE_EMPTY);
+}
+
+/// Starts a successor that never takes over, and that its first TERM ends.
+fn upgrade(running: &mut Running) -> Pid {
+    // A successor has the mask of its master.
+    SigSet::from(Name::SIGTERM).thread_unblock().unwrap();
+    running.program = Program::other("sleep", &["60"]);
+    running.take(Name::SIGUSR2, Request::Upgrade);
+    let successor = running.successor.as_ref().expect("it has been started");
+    Pid::from_raw(successor.process().cast_signed()).unwrap()
+}
+
+/// Otherwise a signal to all processes would be two for the successor.
+#[test]
+fn a_successor_is_told_to_end_before_the_last_handshakes_are_complete() {
+    let is_told_before = || {
+        let mut running = with_workers_at("0.0.0.0:0", 1);
+        let pidfd = sys::pidfd_of(upgrade(&mut running)).unwrap();
+        let told = thread::spawn(move || {
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+            Instant::now()
+        });
+        running.end();
+        let closing = running.closing.expect("clients may wait at a socket of each worker");
+        let told = told.join().unwrap();
+        running.see_successor();
+        assert!(running.successor.is_none());
+        told < closing - UNTIL_BACKLOGS_ARE_EMPTY
+    };
+    // The thread may be late now and then.
+    assert!((0..20).any(|_| is_told_before()));
+}
+
+/// The new master is told to end when it is ready, and before the old one has read that.
+#[test]
+fn clients_that_a_failed_successor_kept_out_come_in_again() {
+    for strategy in [AcceptStrategy::Exclusive, AcceptStrategy::ReusePort] {
+        let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+        let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).strategy(strategy);
+        let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+        let addr = running.listeners.addrs().next().unwrap().to_string().parse().unwrap();
+        let successor = upgrade(&mut running);
+        // The successor has the same sockets.
+        running.listeners.let_nobody_in();
+        kill_process(successor, Signal::KILL).unwrap();
+        while running.successor.is_some() {
+            running.see_successor();
+        }
+        TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
+    }
+}
+
+/// The predecessor may be stopped, or starved, when the new master reports that it is ready.
+#[test]
+fn a_master_that_ends_before_its_predecessor_knows_that_it_is_ready_leaves_the_sockets_open() {
+    for does_know in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let addr = ListenAddr::Unix(path.clone());
+        let predecessors = SharedListener::bind(&addr).unwrap();
+        let inherited = vec![(addr.to_string(), sys::duplicate(&predecessors).unwrap())];
+        let (ready, told) = sys::pipe_of_news().unwrap();
+        let inheritance = Inheritance::of(getppid().unwrap(), told, inherited);
+        let own: ListenAddr = format!("unix:{}", dir.path().join("own").display()).parse().unwrap();
+        let listen = [addr, own];
+        let master = Master::new(LoopGroup::builder().loops(1)).listen(listen);
+        let mut running = Running::new(master, Program::this(), inheritance).unwrap();
+        running.begin();
+        if does_know {
+            assert_eq!(sys::news(&ready), sys::News::Accepts);
+        }
+        running.end();
+        drop(running);
+        assert_eq!(UnixStream::connect(&path).is_ok(), !does_know);
+        assert_eq!(path.exists(), !does_know);
+        assert!(!dir.path().join("own").exists());
+        assert_eq!(sys::news(&ready), sys::News::End);
+    }
 }
 
 #[test]
@@ -189,6 +269,8 @@ fn a_client_that_the_other_masters_worker_was_woken_for_is_served_by_a_worker_of
         clients.push(TcpStream::connect(&addr).unwrap());
         thread::sleep(Duration::from_millis(50));
     }
+    // As after any event of an upgrade. Here there may be none that ends the first wait.
+    running.look_for_others(Instant::now());
     let until = Instant::now() + LONG;
     let are_served = || counts.accepted() == clients.len() as u64;
     while !are_served() && Instant::now() < until {
