@@ -741,6 +741,24 @@ fn a_new_master_whose_predecessor_is_killed_while_it_starts_takes_over() {
     }
 }
 
+/// Otherwise two masters would serve, the oldest program beside the newest.
+#[test]
+fn an_old_master_that_was_stopped_while_its_successor_was_succeeded_ends() {
+    let mut master = Master::start(&with(&["--workers", "1"]));
+    let (first, addr) = (master.pid(), master.addr());
+    master.signal("USR2");
+    master.waits_for("upgrading: process", 1);
+    signal(first, "STOP");
+    master.waits_until(|this| this.pid() != first, "the pid file of the second master");
+    let second = master.pid();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != second, "the pid file of the third master");
+    master.waits_until(|_| !is_ours(second), "the end of the second master");
+    signal(first, "CONT");
+    assert!(master.first.wait().unwrap().success(), "{}", master.log());
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+}
+
 #[test]
 fn a_program_that_is_called_by_a_symbolic_link_is_upgraded_by_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -1582,6 +1600,15 @@ fn winch_drains_the_workers_and_keeps_the_master() {
             early.set_read_timeout(Some(GUARD)).unwrap();
             assert_eq!(asks(&mut early), Ok(true));
         }
+        // Who waits when the master ends is served, too.
+        master.signal("WINCH");
+        master.waits_until(|this| this.workers().is_empty(), "drained");
+        let waiting = [(); 8].map(|()| guarded(TcpStream::connect(master.addr()).unwrap()));
+        master.signal("TERM");
+        for waiting in waiting {
+            asks(&mut waiting.unwrap()).expect("an answer");
+        }
+        assert!(master.first.wait().unwrap().success());
     }
 }
 

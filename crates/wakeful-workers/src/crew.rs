@@ -225,9 +225,8 @@ impl Crew {
     /// Notes that clients wait in this place while all workers end. Returns whether a worker is
     /// started for them, which happens only once for each place.
     pub(crate) fn clear_at_the_end(&mut self, place: usize) -> bool {
-        // Clients are not served if all workers had been told to drain before the end (WINCH), or
-        // if the end comes before all of the first workers have accepted.
-        let may = self.has_begun && self.wanted > 0 && self.cleared_at_the_end.insert(place);
+        // Clients are not served if the end comes before all of the first workers have accepted.
+        let may = self.has_begun && self.cleared_at_the_end.insert(place);
         if may {
             self.clearing.insert(place);
             if let Some(place) = self.places.get_mut(place) {

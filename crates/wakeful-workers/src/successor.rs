@@ -138,6 +138,8 @@ impl InCharge {
 pub(crate) enum Progress {
     Starting,
     Ready,
+    /// The new master took over, and has ended since.
+    Past,
     /// The new master has failed. The text says how.
     Failed(String),
 }
@@ -201,6 +203,10 @@ impl Successor {
     pub(crate) fn progress(&mut self) -> Progress {
         // This comes first, because a dead successor cannot take over, even if it was ready.
         match end_of(Pid::from_child(&self.process), &self.pidfd) {
+            // Unless it was killed, it ended because it was told to, or has a successor of its own.
+            Some(End::As(status)) if status.exit_status().is_some() && self.has_reported() => {
+                return Progress::Past;
+            }
             Some(End::As(status)) => {
                 let status = ExitStatus::from_raw(status.as_raw());
                 return Progress::Failed(format!("has ended ({status})"));
@@ -220,6 +226,12 @@ impl Successor {
             Some(News::Accepts | News::End) => self.ready = None,
         }
         Progress::Starting
+    }
+
+    /// Has it reported that its workers accept, and was it to take over?
+    fn has_reported(&self) -> bool {
+        let news = self.ready.as_ref().map(sys::news);
+        !self.is_given_up && matches!(news, Some(News::Accepts))
     }
 
     /// Whoever waits for it, as it has failed and a debugger has not let go of it.

@@ -396,14 +396,25 @@ fn a_worker_for_clients_that_wait_at_the_end_is_tried_once() {
 }
 
 #[test]
-fn who_waits_before_anybody_has_accepted_or_while_nobody_is_wanted_is_not_served_at_the_end() {
+fn who_waits_before_anybody_has_accepted_is_not_served_at_the_end() {
     let mut ship = Ship::new(1);
     let first = ship.obey();
     assert_eq!(ship.crew.lost(first[0], false, ship.now), Loss::First);
     ship.crew.end();
     assert!(!ship.crew.clear_at_the_end(0) && ship.crew.is_over());
-    let (mut ship, _) = Ship::begun(1);
+}
+
+#[test]
+fn who_waits_while_nobody_is_wanted_is_served_at_the_end() {
+    let (mut ship, first) = Ship::begun(1);
     ship.crew.set_wanted(0);
+    ship.obey();
+    ship.crew.lost(first[0], false, ship.now);
     ship.crew.end();
-    assert!(!ship.crew.clear_at_the_end(0) && !ship.crew.is_clearing());
+    assert!(ship.crew.clear_at_the_end(0) && ship.crew.is_clearing());
+    let new = ship.obey();
+    ship.crew.ready(new[0]);
+    assert_eq!(ship.obey(), []);
+    assert_eq!(ship.crew.lost(new[0], false, ship.now), Loss::Expected);
+    assert!(ship.crew.is_over());
 }

@@ -286,13 +286,19 @@ impl Running {
             Progress::Ready => {
                 tracing::info!("process {} has taken over: this master ends", successor.process());
                 systemd::succeeded_by(successor.process());
-                self.listeners.hand_over();
                 // The service manager knows by now that it is the master.
                 successor.pass_on_what_came();
                 self.succeeded_by = self.successor.take().map(Successor::in_charge);
-                self.pid_file.iter().for_each(PidFile::let_go);
-                self.crew.end();
-                self.list_workers();
+                self.retire();
+            }
+            Progress::Past => {
+                // This master was stopped, or starved, in the meantime.
+                let process = successor.process();
+                tracing::info!(
+                    "process {process} had taken over, and has ended since: this master ends, too"
+                );
+                self.successor = None;
+                self.retire();
             }
             Progress::Failed(how) => {
                 let ends = self.crew.is_ending();
@@ -322,6 +328,14 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// The sockets and their files are another master's. The workers drain.
+    fn retire(&mut self) {
+        self.listeners.hand_over();
+        self.pid_file.iter().for_each(PidFile::let_go);
+        self.crew.end();
+        self.list_workers();
     }
 
     pub(super) fn look_for_stuck_loops(&mut self) {
