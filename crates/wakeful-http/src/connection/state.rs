@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use wakeful::accept::{GivesWay, Standing, WhenFull};
 
+use super::body_progress::BodyReads;
 use super::closing::Closing;
 use super::last_body::LastBody;
 use super::movable_state::MovableState;
@@ -38,6 +39,8 @@ pub(crate) struct ConnectionState {
     streams: RefCell<OpenStreams>,
     /// For HTTP/2.
     resets: Option<ResetRation>,
+    /// For HTTP/2.
+    body_reads: Option<BodyReads>,
     closing: Closing,
     pub(super) clock: PhaseClock,
     /// For HTTP/1, if ambiguous lengths are refused: the framing of what was read on this loop.
@@ -78,6 +81,7 @@ impl ConnectionState {
             writes: ResponseWrites::default(),
             streams: RefCell::new(OpenStreams::new(most_streams)),
             resets: (protocol == Protocol::Http2).then(|| ResetRation::new(max_streams)),
+            body_reads: (protocol == Protocol::Http2).then(BodyReads::default),
             closing: Closing::default(),
             framing,
             checks_client: Cell::new(false),
@@ -128,6 +132,11 @@ impl ConnectionState {
     /// With HTTP/2: how often a stream may be reset because nobody needs its body.
     pub(crate) fn resets(&self) -> Option<&ResetRation> {
         self.resets.as_ref()
+    }
+
+    /// With HTTP/2: how often something was read of a request's body.
+    pub(crate) fn body_reads(&self) -> Option<&BodyReads> {
+        self.body_reads.as_ref()
     }
 
     /// Whether the connection is about to close.
