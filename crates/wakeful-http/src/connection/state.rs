@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use wakeful::accept::{GivesWay, Standing, WhenFull};
+use wakeful::time::turn_time;
 
 use super::body_progress::BodyReads;
 use super::closing::Closing;
@@ -162,6 +163,14 @@ impl ConnectionState {
     /// Something has come that is no request. The wait for another request begins again.
     pub(crate) fn is_idle_since(&self, since: Instant) {
         self.clock.begins_at(since);
+    }
+
+    /// With HTTP/1: some of a body has come that is still held after its response. The connection is
+    /// busy then. If it closes, it may be idle instead, and waits no longer for that.
+    pub(crate) fn is_not_silent(&self) {
+        if self.clock.phase() == Phase::Busy {
+            self.clock.begins_at(turn_time());
+        }
     }
 
     /// Notes that the connection leaves HTTP. What is read and written from now on does not count

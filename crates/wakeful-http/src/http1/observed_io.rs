@@ -85,9 +85,13 @@ impl<IO: Io> Read for ObservedIo<IO> {
         ration.poll_read(cx, buf, |cx, buf| {
             let read = state.poll_read(Pin::new(io), cx, buf);
             observed.waits_to_read.set(read.is_pending());
-            if read.is_ready() && !state.requests().is_in_flight() && !state.last_body().is_held() {
-                // It may be the rest of a body that was dropped.
-                observed.comes.set(!state.last_body().is_cut());
+            if read.is_ready() && !state.requests().is_in_flight() {
+                if state.last_body().is_held() {
+                    state.is_not_silent();
+                } else {
+                    // It may be the rest of a body that was dropped.
+                    observed.comes.set(!state.last_body().is_cut());
+                }
             }
             read
         })
