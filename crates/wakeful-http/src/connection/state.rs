@@ -165,8 +165,8 @@ impl ConnectionState {
         self.clock.begins_at(since);
     }
 
-    /// With HTTP/1: some of a body has come that is still held after its response. The connection is
-    /// busy then. If it closes, it may be idle instead, and waits no longer for that.
+    /// With HTTP/1: some of a body has come that is still held after its response. The connection
+    /// is busy then. If it closes, it may be idle instead, and waits no longer for that.
     pub(crate) fn is_not_silent(&self) {
         if self.clock.phase() == Phase::Busy {
             self.clock.begins_at(turn_time());

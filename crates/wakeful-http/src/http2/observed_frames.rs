@@ -38,8 +38,8 @@ pub(super) struct ObservedFrames {
     opens: bool,
     /// Whether data of a request has come since the last report.
     uploads: bool,
-    /// How often something was read of a body, as far as that is known here, and since when data has
-    /// come to an idle connection without a further read.
+    /// How often something was read of a body, as far as that is known here, and since when data
+    /// has come to an idle connection without a further read.
     body_reads: u64,
     unread_since: Option<Instant>,
     /// The number of bytes of responses.
