@@ -4,9 +4,9 @@ mod common;
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -158,4 +158,57 @@ fn a_body_that_is_complete_and_held_keeps_no_connection_open() {
         read_answer(&mut stream);
     }
     is_over(&running, stream);
+}
+
+/// hyper reads the size of a chunk, and then tries to read what is in it.
+#[test]
+fn a_chunked_body_that_is_dropped_behind_its_response_resets_nobody() {
+    let extension = "x".repeat(10_000);
+    // The second one takes two reads, and both have something.
+    for chunk in ["ffff\r\n".to_owned(), format!("ffff;{extension}\r\nsome of it")] {
+        let held = Arc::<Mutex<Option<RequestBody>>>::default();
+        let hold = held.clone();
+        let running = start(100 * GUARD, move |body| *hold.lock().unwrap() = Some(body));
+        let mut stream = raw(&running);
+        // Its first chunk waits for somebody to read it, so hyper reads no more.
+        let head = "POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        read_answer(&mut stream);
+        stream.write_all(chunk.as_bytes()).unwrap();
+        // So that the loop knows of it, and reads it at once.
+        thread::sleep(Duration::from_millis(50));
+        drop(held.lock().unwrap().take());
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        stream.write_all(&vec![b'x'; 8 << 20]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// All of it comes, before or after it is dropped. So nothing more of it is waited for.
+#[test]
+fn a_body_that_comes_though_nobody_needs_it_delays_no_close() {
+    let chunked = "transfer-encoding: chunked\r\n\r\n1\r\nx\r\n";
+    let parts = [
+        ("content-length: 5\r\n\r\n12345".to_owned(), ""),
+        (format!("{chunked}0\r\n\r\n"), ""),
+        (chunked.to_owned(), "0\r\n\r\n"),
+    ];
+    for (begin, rest) in parts {
+        let held = Arc::<Mutex<Option<RequestBody>>>::default();
+        let hold = held.clone();
+        let running = start(IDLE, move |body| *hold.lock().unwrap() = Some(body));
+        let mut stream = raw(&running);
+        stream.write_all(format!("POST / HTTP/1.1\r\nhost: x\r\n{begin}").as_bytes()).unwrap();
+        read_answer(&mut stream);
+        stream.write_all(rest.as_bytes()).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        drop(held.lock().unwrap().take());
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        // It does not read on.
+        until(&format!("{begin:?} {rest:?} is closed"), || {
+            thread::sleep(Duration::from_millis(10));
+            stream.write_all(b"x").is_err()
+        });
+    }
 }

@@ -553,10 +553,8 @@ fn what_is_idle_or_old_or_has_asked_enough_goes_away_without_an_error() {
     counted(&running, Refusal::MaxAge, 1);
 }
 
-/// A task still reads its request's body after the response.
-#[test]
-fn a_client_that_sends_its_upload_on_is_not_idle() {
-    const IDLE: Duration = Duration::from_millis(500);
+/// `/read-on` answers, and a task still reads the request's body, and tells its length.
+fn app_that_reads_on() -> (Router, mpsc::Receiver<Result<usize, axum::Error>>) {
     let (tell, told) = mpsc::channel();
     let read_on = move |body: Body| {
         let tell = tell.clone();
@@ -568,20 +566,32 @@ fn a_client_that_sends_its_upload_on_is_not_idle() {
             "answered"
         }
     };
-    let app = app().route("/read-on", post(read_on));
-    let running = server().limits(Limits::new().idle_timeout(IDLE)).start(app).unwrap();
-    let mut client = Client::new(&running);
-    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read-on"));
-    assert_eq!(client.wait_for(DATA).payload, b"answered");
+    (app().route("/read-on", post(read_on)), told)
+}
+
+/// Sends an upload for a while after its response. Returns how much it sent, and its longest pause.
+fn uploads_on(client: &mut Client, stream: u32, time: Duration) -> (usize, Duration) {
     let (begun, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
     let mut sent = 0;
-    while begun.elapsed() < 3 * IDLE {
-        client.send(DATA, 0, 1, &[b'y'; 10]);
+    while begun.elapsed() < time {
+        client.send(DATA, 0, stream, &[b'y'; 10]);
         sent += 10;
         thread::sleep(Duration::from_millis(20));
         longest = longest.max(mem::replace(&mut last, Instant::now()).elapsed());
     }
-    client.send(DATA, END_STREAM, 1, b"");
+    client.send(DATA, END_STREAM, stream, b"");
+    (sent, longest)
+}
+
+#[test]
+fn a_client_that_sends_its_upload_on_is_not_idle() {
+    const IDLE: Duration = Duration::from_millis(500);
+    let (app, told) = app_that_reads_on();
+    let running = server().limits(Limits::new().idle_timeout(IDLE)).start(app).unwrap();
+    let mut client = Client::new(&running);
+    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read-on"));
+    assert_eq!(client.wait_for(DATA).payload, b"answered");
+    let (sent, longest) = uploads_on(&mut client, 1, 3 * IDLE);
     assert_eq!(told.recv_timeout(GUARD).unwrap().unwrap(), sent);
     // Unless this process was itself stopped for so long.
     if longest < IDLE / 2 {
@@ -589,6 +599,27 @@ fn a_client_that_sends_its_upload_on_is_not_idle() {
     }
     // Then it is idle.
     assert_eq!(client.goaway(), NO_ERROR);
+}
+
+#[test]
+fn a_client_that_sends_its_upload_on_is_not_idle_in_a_drain() {
+    const GRACE: Duration = Duration::from_secs(4);
+    let (app, told) = app_that_reads_on();
+    let running = server().start(app).unwrap();
+    let mut client = Client::new(&running);
+    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read-on"));
+    assert_eq!(client.wait_for(DATA).payload, b"answered");
+    let draining = thread::spawn(move || running.shutdown(GRACE).unwrap());
+    client.wait_for(GOAWAY);
+    // A client that is idle has half of the grace period.
+    let (sent, longest) = uploads_on(&mut client, 1, GRACE * 2 / 3);
+    // Unless this process was itself stopped for so long.
+    if longest < GRACE / 6 {
+        assert_eq!(told.recv_timeout(GUARD).unwrap().unwrap(), sent);
+    }
+    assert_eq!(client.goaway(), NO_ERROR);
+    drop(client);
+    draining.join().unwrap();
 }
 
 #[test]

@@ -13,10 +13,11 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
+use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use socket2::{Domain, Socket, Type};
 use wakeful::LoopGroup;
@@ -57,8 +58,14 @@ fn start(connections: usize) -> Running {
         });
         Body::from_stream(first.chain(failure))
     };
+    // A task reads the body, and the response does not wait for it.
+    let read_on = |body: Body| async {
+        wakeful::spawn(body.collect()).detach();
+        "taken"
+    };
     let app: Router = router()
         .route("/large", get(large))
+        .route("/read-on", post(read_on))
         .route("/endless", get(endless))
         .route("/fails", get(fails))
         .route("/upgraded/{path}", get(upgraded));
@@ -143,6 +150,31 @@ fn a_silent_one_closes_before_one_that_reads_its_answer() {
     let mut answer = Vec::new();
     reads.read_to_end(&mut answer).unwrap();
     assert!(answer.len() > LARGE);
+}
+
+#[test]
+fn a_silent_one_closes_before_one_that_uploads_behind_its_response() {
+    let running = start(2);
+    let mut uploads = one_that_says(
+        &running,
+        "POST /read-on HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n",
+    );
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"taken") {
+        let mut buf = [0; 1024];
+        let count = uploads.read(&mut buf).unwrap();
+        assert!(count > 0, "it has ended");
+        answer.extend_from_slice(&buf[..count]);
+    }
+    let mut silent = one_that_says(&running, "");
+    // As long as it takes to be taken for silent.
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(5));
+        uploads.write_all(b"x").unwrap();
+    }
+    is_served(&running);
+    until("the silent one is closed", || is_closed(&mut silent));
+    assert!(!is_closed(&mut uploads));
 }
 
 #[test]

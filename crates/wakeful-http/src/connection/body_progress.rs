@@ -10,6 +10,21 @@ use http_body_util::LengthLimitError;
 
 use crate::error::BoxError;
 
+/// With HTTP/2: how often something was read of a connection's bodies, also after their responses.
+/// They may be read on other threads.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BodyReads(Arc<AtomicU64>);
+
+impl BodyReads {
+    pub(crate) fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Shared with the body, which may be read on another thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<State>);

@@ -20,6 +20,7 @@ impl LastBody {
     /// Begins a request, with a body or without.
     pub(crate) fn begin(&self, progress: Option<Progress>) {
         self.progress.replace(progress);
+        self.is_left.set(false);
         self.looked.set(None);
     }
 
@@ -67,14 +68,24 @@ impl LastBody {
         self.progress.borrow().as_ref().is_some_and(|body| !body.is_alone())
     }
 
-    /// Returns whether the body was dropped before its end, and nothing was read since.
+    /// Returns whether the body was dropped before its end, and perhaps not all of it has come.
     pub(crate) fn is_cut(&self) -> bool {
         self.progress.borrow().as_ref().is_some_and(Progress::is_cut)
     }
 
-    /// Notes that hyper waits for another request, so that all of the body has come.
-    pub(crate) fn has_come(&self) {
+    /// Returns whether hyper, when it is polled next, finds that the body was dropped before its
+    /// end.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.is_cut() && !self.is_held()
+    }
+
+    /// Notes that hyper waits for another request, so that all of the body has come. `is_dropped`:
+    /// the body was dropped before hyper was polled. If not, hyper may not know of it yet.
+    pub(crate) fn has_come(&self, is_dropped: bool) {
         self.is_left.set(false);
+        if is_dropped {
+            self.progress.replace(None);
+        }
     }
 
     /// Returns whether the connection closes before all of the body has come. Its client may still
@@ -88,9 +99,9 @@ impl LastBody {
     /// body.
     pub(crate) fn takes_rest(&self) -> bool {
         let is_cut = self.is_cut();
-        self.is_left.set(is_cut);
         if is_cut {
             self.progress.replace(None);
+            self.is_left.set(true);
         }
         is_cut
     }

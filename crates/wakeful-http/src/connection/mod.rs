@@ -48,7 +48,7 @@ mod timer;
 mod tunnels;
 pub(crate) mod unasked_answer;
 
-pub(crate) use self::body_progress::{LastWaker, Progress};
+pub(crate) use self::body_progress::{BodyReads, LastWaker, Progress};
 pub(crate) use self::liveness::Liveness;
 pub(crate) use self::movable_state::MovableState;
 pub(crate) use self::open_streams::OpenStreams;

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use wakeful::accept::{GivesWay, Standing, WhenFull};
+use wakeful::time::turn_time;
 
+use super::body_progress::BodyReads;
 use super::closing::Closing;
 use super::last_body::LastBody;
 use super::movable_state::MovableState;
@@ -38,6 +40,8 @@ pub(crate) struct ConnectionState {
     streams: RefCell<OpenStreams>,
     /// For HTTP/2.
     resets: Option<ResetRation>,
+    /// For HTTP/2.
+    body_reads: Option<BodyReads>,
     closing: Closing,
     pub(super) clock: PhaseClock,
     /// For HTTP/1, if ambiguous lengths are refused: the framing of what was read on this loop.
@@ -78,6 +82,7 @@ impl ConnectionState {
             writes: ResponseWrites::default(),
             streams: RefCell::new(OpenStreams::new(most_streams)),
             resets: (protocol == Protocol::Http2).then(|| ResetRation::new(max_streams)),
+            body_reads: (protocol == Protocol::Http2).then(BodyReads::default),
             closing: Closing::default(),
             framing,
             checks_client: Cell::new(false),
@@ -130,6 +135,11 @@ impl ConnectionState {
         self.resets.as_ref()
     }
 
+    /// With HTTP/2: how often something was read of a request's body.
+    pub(crate) fn body_reads(&self) -> Option<&BodyReads> {
+        self.body_reads.as_ref()
+    }
+
     /// Whether the connection is about to close.
     pub(crate) fn closing(&self) -> &Closing {
         &self.closing
@@ -153,6 +163,14 @@ impl ConnectionState {
     /// Something has come that is no request. The wait for another request begins again.
     pub(crate) fn is_idle_since(&self, since: Instant) {
         self.clock.begins_at(since);
+    }
+
+    /// With HTTP/1: some of a body has come that is still held after its response. The connection
+    /// is busy then. If it closes, it may be idle instead, and waits no longer for that.
+    pub(crate) fn is_not_silent(&self) {
+        if self.clock.phase() == Phase::Busy {
+            self.clock.begins_at(turn_time());
+        }
     }
 
     /// Notes that the connection leaves HTTP. What is read and written from now on does not count

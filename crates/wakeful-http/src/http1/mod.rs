@@ -141,9 +141,13 @@ where
             state.closing().begin_by(draining, state.loop_state());
         }
         loop {
+            let is_dropped = state.last_body().is_dropped();
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut connection).poll(cx)));
             match polled {
                 Ok(Poll::Pending) => {
+                    if observed.waits_for_request(state) {
+                        state.last_body().has_come(is_dropped);
+                    }
                     if observed.leaves_unread(state) || observed.leaves_unwritten(state) {
                         cx.waker().wake_by_ref();
                     }

@@ -64,6 +64,15 @@ impl Observed {
         self.comes.get() && unread.is_empty()
     }
 
+    /// Does hyper wait for another request, after a poll in which it has not ended? If it had given
+    /// the rest of a body up, it would have ended with the last flush.
+    pub(super) fn waits_for_request(&self, state: &ConnectionState) -> bool {
+        self.waits_to_read.get()
+            && !self.unflushed.get()
+            && !self.is_shut.get()
+            && !state.requests().is_in_flight()
+    }
+
     /// Has hyper stopped although it may have another request in its buffer? Returns `true` once
     /// for each request and read.
     ///

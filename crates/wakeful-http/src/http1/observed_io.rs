@@ -85,12 +85,12 @@ impl<IO: Io> Read for ObservedIo<IO> {
         ration.poll_read(cx, buf, |cx, buf| {
             let read = state.poll_read(Pin::new(io), cx, buf);
             observed.waits_to_read.set(read.is_pending());
-            if !state.requests().is_in_flight() && !state.last_body().is_held() {
-                if read.is_ready() {
-                    let is_rest = state.last_body().takes_rest();
-                    observed.comes.set(!is_rest);
+            if read.is_ready() && !state.requests().is_in_flight() {
+                if state.last_body().is_held() {
+                    state.is_not_silent();
                 } else {
-                    state.last_body().has_come();
+                    // It may be the rest of a body that was dropped.
+                    observed.comes.set(!state.last_body().is_cut());
                 }
             }
             read

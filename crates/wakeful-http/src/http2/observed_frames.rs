@@ -2,10 +2,11 @@
 //! responses, whether there is a flood, and how much may be read next.
 
 use std::mem;
+use std::time::Instant;
 
 use wakeful::time::turn_time;
 
-use crate::connection::{ConnectionState, OpenStreams, Phase};
+use crate::connection::{BodyReads, ConnectionState, OpenStreams, Phase};
 use crate::counts::Refusal;
 use crate::limits::Limits;
 use crate::limits::flood::Flood;
@@ -37,6 +38,10 @@ pub(super) struct ObservedFrames {
     opens: bool,
     /// Whether data of a request has come since the last report.
     uploads: bool,
+    /// How often something was read of a body, as far as that is known here, and since when data
+    /// has come to an idle connection without a further read.
+    body_reads: u64,
+    unread_since: Option<Instant>,
     /// The number of bytes of responses.
     data: u64,
     refused: u64,
@@ -56,6 +61,8 @@ impl ObservedFrames {
             opened: 0,
             opens: false,
             uploads: false,
+            body_reads: 0,
+            unread_since: None,
             data: 0,
             refused: 0,
         }
@@ -143,17 +150,32 @@ impl ObservedFrames {
         }
         let is_one_begun = begins.is_some() && open.last() == begins;
         state.writes().streams_sent(self.data, open.count() > usize::from(is_one_begun));
-        if self.is_in_header() {
+        let phase = if self.is_in_header() {
             Phase::Header
         } else if state.requests().is_in_flight() || state.writes().is_blocked() || open.count() > 0
         {
             Phase::Busy
         } else {
-            if uploads && !state.closing().has_begun() {
-                // A task still reads the request's body after the response.
-                state.is_idle_since(turn_time());
-            }
             Phase::Idle
+        };
+        if phase != Phase::Idle {
+            self.unread_since = None;
+        } else if uploads {
+            self.uploads_while_idle(state, turn_time());
+        }
+        phase
+    }
+
+    /// Data of a request has come after its response. A task may read it, so the connection is not
+    /// idle. It is if nothing was read for the idle timeout, which ends an HTTP/1 connection, too.
+    fn uploads_while_idle(&mut self, state: &ConnectionState, now: Instant) {
+        let reads = state.body_reads().map_or(0, BodyReads::count);
+        if mem::replace(&mut self.body_reads, reads) != reads {
+            self.unread_since = None;
+        }
+        let unread_since = *self.unread_since.get_or_insert(now);
+        if now.saturating_duration_since(unread_since) < state.loop_state().limits().idle_timeout {
+            state.is_idle_since(now);
         }
     }
 
@@ -187,7 +209,17 @@ impl ObservedFrames {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use wakeful::net::PeerAddr;
+
     use super::*;
+    use crate::connection::{MovableState, Protocol};
+    use crate::drain::Readiness;
+    use crate::loop_state::{LoopState, ServerState};
+    use crate::observe::Observe;
+    use crate::peer::Peer;
 
     const PADDED: u8 = 8;
 
@@ -241,6 +273,36 @@ mod tests {
             assert_eq!(begins(&[cut]), (true, Some(5)));
             assert_eq!(begins(&[b"s".to_vec()]), (false, None));
         }
+    }
+
+    fn state(limits: Limits) -> Rc<ConnectionState> {
+        let server = ServerState::new(limits, 1, Readiness::new());
+        let loop_state = LoopState::of_next_loop(&server, &Observe::new());
+        let (movable, peer) = (MovableState::new(None, None), Peer::new(PeerAddr::Unix));
+        ConnectionState::new(loop_state, Protocol::Http2, movable, peer)
+    }
+
+    #[test]
+    fn an_upload_of_which_nothing_is_read_for_long_does_not_keep_its_connection() {
+        let idle_timeout = Duration::from_millis(20);
+        let limits = Limits::new().idle_timeout(idle_timeout);
+        let mut frames = ObservedFrames::new(&limits);
+        let state = state(limits);
+        state.closing().begin();
+        frames.received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &mut state.streams());
+        let mut begins_wait_anew = || {
+            let before = Instant::now();
+            frames.received(&frame(frames::DATA, 0, 1, b"some"), &mut state.streams());
+            assert_eq!(frames.tell(&state), Phase::Idle);
+            state.silent_since().is_some_and(|since| since >= before)
+        };
+        for _ in 0..2 {
+            assert!(begins_wait_anew());
+            std::thread::sleep(idle_timeout);
+            assert!(!begins_wait_anew());
+            state.body_reads().unwrap().one_more();
+        }
+        assert!(begins_wait_anew());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
 use super::unread;
-use crate::connection::{LastWaker, Progress, ResetRation};
+use crate::connection::{BodyReads, LastWaker, Progress, ResetRation};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Locking, SafeWaker};
 use crate::joined::{self, Data, Joining, Polled, Source};
@@ -45,6 +45,7 @@ struct Unread {
     waker: SafeWaker,
     /// With HTTP/2: how often a body may be dropped before its end.
     resets: Option<ResetRation>,
+    reads: Option<BodyReads>,
     /// What the limits need to know.
     progress: Option<Progress>,
     last_waker: LastWaker,
@@ -59,6 +60,7 @@ impl RequestBody {
         progress: Option<Progress>,
         most: Option<u64>,
         resets: Option<&ResetRation>,
+        reads: Option<&BodyReads>,
     ) -> Self {
         if inner.is_end_stream() {
             return Self(None);
@@ -68,6 +70,7 @@ impl RequestBody {
             inner: Some(Locking::new(Limited::new(inner, most))),
             waker: SafeWaker::default(),
             resets: resets.cloned(),
+            reads: reads.cloned(),
             progress,
             last_waker: LastWaker::default(),
             has_ended: false,
@@ -134,6 +137,9 @@ impl Body for RequestBody {
             polled = Poll::Ready(Some(Err(error.into())));
         }
         this.has_ended = matches!(polled, Poll::Ready(None | Some(Err(_))));
+        if let (Some(reads), Poll::Ready(Some(Ok(_)))) = (&this.reads, &polled) {
+            reads.one_more();
+        }
         if let Some(progress) = &this.progress {
             progress.saw(&polled);
         }

@@ -162,7 +162,8 @@ where
             in_flight.asks_for(stream);
         }
         let (head, body) = request.into_parts();
-        let body = RequestBody::new(body, progress, most, connection.resets());
+        let (resets, reads) = (connection.resets(), connection.body_reads());
+        let body = RequestBody::new(body, progress, most, resets, reads);
         let service = self.service.clone();
         // The request is built in its final place: each further variable would cost another copy.
         Answer {
