@@ -1347,6 +1347,35 @@ fn the_file_of_a_unix_socket_goes_with_the_last_master() {
 }
 
 #[test]
+fn who_connects_while_an_upgrade_drops_a_unix_socket_is_answered_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let settings = directory.path().join("settings.toml");
+    let listen = |more: &str| fs::write(&settings, format!("listen = [\"127.0.0.1:0\"{more}]"));
+    for _ in 0..5 {
+        listen(&format!(", \"unix:{}\"", socket.display())).unwrap();
+        let arguments = ["--config", settings.to_str().unwrap(), "--workers", "2"];
+        let mut master = Master::start(&arguments);
+        let before = master.pid();
+        let asks_until_it_is_gone = || {
+            while let Ok(mut stream) = UnixStream::connect(&socket) {
+                stream.set_read_timeout(Some(GUARD)).unwrap();
+                asks(&mut stream).expect("who is let in is answered");
+            }
+        };
+        thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(asks_until_it_is_gone)));
+            master.waits_until(|_| socket.exists(), "listening");
+            listen("").unwrap();
+            master.signal("USR2");
+            master.waits_until(|this| this.pid() != before, "in charge");
+        });
+        assert!(!socket.exists());
+        assert!(master.first.wait().unwrap().success(), "{}", master.log());
+    }
+}
+
+#[test]
 fn a_unix_socket_s_file_that_is_another_server_s_is_told_and_stays() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");

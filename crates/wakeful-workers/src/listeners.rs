@@ -38,6 +38,8 @@ pub(crate) struct Listeners {
     admin: Vec<Listening>,
     /// The names of the predecessor's sockets that are no longer in the settings.
     dropped: Vec<String>,
+    /// The Unix sockets among them.
+    dropped_unix: Vec<SharedListener>,
 }
 
 #[derive(Debug)]
@@ -88,7 +90,12 @@ impl Listeners {
             kept: Kept::Yes,
         };
         all.extend(passed.into_iter().map(named));
-        let mut dropped: Vec<_> = inherited.into_iter().map(|(name, _)| address(name)).collect();
+        let (mut dropped, mut dropped_unix) = (Vec::new(), Vec::new());
+        for (name, socket) in inherited {
+            dropped.push(address(name));
+            let socket = SharedListener::from_predecessor(socket).ok();
+            dropped_unix.extend(socket.filter(|one| one.socket_addr().is_none()));
+        }
         dropped.dedup();
         for name in &dropped {
             tracing::info!("no longer listening on {name}");
@@ -100,7 +107,7 @@ impl Listeners {
             // The manager may still have the sockets of an earlier master.
             dropped.extend(addrs.iter().map(ToString::to_string));
         }
-        let listeners = Self { all, groups, admin, dropped };
+        let listeners = Self { all, groups, admin, dropped, dropped_unix };
         listeners.serves_somewhere()?;
         listeners.warn_of_lost_files();
         Ok(listeners)
@@ -160,6 +167,8 @@ impl Listeners {
     /// then forgets the ones that are no longer in the settings.
     pub(crate) fn take_over(&mut self) {
         self.every().for_each(|one| one.socket.take_file());
+        // Without its file a socket gets no more clients, before the old workers stop accepting.
+        self.dropped_unix.drain(..).for_each(|one| one.take_file());
         self.let_in_again();
         let before = self.every_mut().filter(|one| one.kept == Kept::Before);
         before.for_each(|one| one.kept = Kept::No);

@@ -303,12 +303,14 @@ impl Reports {
         Ok(written.map(|written| Said::of_bytes(&written.text)).unwrap_or_default())
     }
 
-    /// Has the master written that this worker drains? The master does so before it keeps new
-    /// clients out, and before it sends the signal.
-    pub(crate) fn says_that_this_one_drains(&self) -> bool {
+    /// Has the master written that this worker drains, or that another master is in charge? The
+    /// master writes the former before it keeps new clients out, and before it sends the signal.
+    pub(crate) fn says_that_this_one_need_not_go_on(&self) -> bool {
         let drains =
             |one: &WorkerInfo| one.pid == self.0.process && one.state == WorkerState::Draining;
-        self.roster().is_ok_and(|roster| roster.workers.iter().any(drains))
+        let need_not =
+            |roster: &Roster| roster.is_served_elsewhere || roster.workers.iter().any(drains);
+        self.roster().as_ref().is_ok_and(need_not)
     }
 
     fn roster(&self) -> io::Result<Roster> {

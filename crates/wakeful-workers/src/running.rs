@@ -295,6 +295,11 @@ impl Running {
         });
         // The loops of the new worker will wake, so the watchdog must look.
         self.look_at = Some(now);
+        if self.inheritance.is_waited_for() {
+            // If this master is killed before it takes over, its workers must know that they are
+            // not needed.
+            self.list_workers();
+        }
         Ok(None)
     }
 

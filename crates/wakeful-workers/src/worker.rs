@@ -45,8 +45,9 @@ pub enum Orphans {
     /// addresses.
     #[default]
     Drain,
-    /// They continue to serve until each of them is ended separately, for example by SIGTERM. If
-    /// the master was told to end and is killed before they have drained, they drain all the same.
+    /// They continue to serve until each of them is ended separately, for example by SIGTERM. They
+    /// drain all the same if the master was told to end, or if another master is in charge: in an
+    /// upgrade this one has not taken over yet, or has been succeeded.
     GoOn,
 }
 
@@ -181,7 +182,7 @@ impl Worker {
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
     /// [`Orphans::Drain`] it is also an error if the worker has drained, or has not started,
     /// because its master was gone: the [`io::Error`] contains [`MasterIsGone`]. So it is with
-    /// [`Orphans::GoOn`] if the master had begun to end.
+    /// [`Orphans::GoOn`] if the master had begun to end, or another one was in charge.
     ///
     /// # Panics
     /// If one of the closures panics.
@@ -259,8 +260,8 @@ impl Worker {
     }
 
     /// Returns a future that completes when this worker must end because its master is gone. With
-    /// [`Orphans::GoOn`] the future completes only if the master had begun to end.
-    /// [`serve`](Self::serve) already waits for it.
+    /// [`Orphans::GoOn`] the future completes only if the master had begun to end, or another one
+    /// was in charge. [`serve`](Self::serve) already waits for it.
     ///
     /// # Errors
     /// No loop runs on this thread; or no descriptors are left.
@@ -280,8 +281,10 @@ fn until_orphaned<L: AsFd>(
         // Nobody writes to the lifeline. It is readable only when the master's end is closed. (An
         // error means that the loop ends.)
         let has_closed = lifeline.readable().await.is_ok();
-        // A master that ends may have kept new clients out already.
-        if !has_closed || (orphans == Orphans::GoOn && !reports.says_that_this_one_drains()) {
+        // A master that ends may have kept new clients out already. In an upgrade, the workers of
+        // the other master serve.
+        let goes_on = || orphans == Orphans::GoOn && !reports.says_that_this_one_need_not_go_on();
+        if !has_closed || goes_on() {
             pending::<()>().await;
         }
     })
@@ -305,25 +308,27 @@ mod tests {
     use crate::reports::{Desk, WorkerInfo, WorkerState};
 
     /// The master is killed before it sends the signal, when it has kept new clients out already.
+    /// Or it is killed in an upgrade, before it takes over.
     #[test]
-    fn an_orphan_that_was_to_drain_does_not_go_on() {
-        let long = Duration::from_secs(60);
-        for (state, limit) in
-            [(WorkerState::Draining, long), (WorkerState::Serving, Duration::from_millis(50))]
+    fn an_orphan_that_was_to_drain_or_whose_predecessors_serve_does_not_go_on() {
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(50));
+        let (draining, serving) = (WorkerState::Draining, WorkerState::Serving);
+        for (state, is_served_elsewhere, limit) in
+            [(draining, false, long), (serving, true, long), (serving, false, short)]
         {
             let (lifeline, master) = sys::pipe().unwrap();
             let mut desk = Desk::new(sys::duplicate(&lifeline).unwrap()).unwrap();
             let place = desk.take();
             let (pid, forked) = (std::process::id(), Duration::ZERO);
             let listed = WorkerInfo { number: 0, pid, state, forked, place };
-            desk.list(true, false, iter::once(listed), |_| Vec::new());
+            desk.list(true, is_served_elsewhere, iter::once(listed), |_| Vec::new());
             let reports = desk.reports(place);
             drop(master);
             let drains = wakeful::block_on(async {
                 let orphaned = until_orphaned(lifeline, Orphans::GoOn, reports).unwrap();
                 timeout(limit, orphaned).await.is_ok()
             });
-            assert_eq!(drains, state == WorkerState::Draining);
+            assert_eq!(drains, limit == long);
         }
     }
 
