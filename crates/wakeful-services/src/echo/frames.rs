@@ -128,14 +128,19 @@ impl Frames {
             self.buffer.copy_within(count..count + self.filled, 0);
         }
         if self.filled <= BUFFER && self.buffer.len() > BUFFER {
-            self.buffer.truncate(BUFFER);
-            self.buffer.shrink_to_fit();
-            self.charge.shrink_to(BUFFER);
+            self.shrink();
         }
         match payload(self.bytes()) {
             Some(payload) if payload > MAX_PAYLOAD => Err(too_long(payload)),
             _ => Ok(()),
         }
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.buffer.truncate(BUFFER);
+        self.buffer.shrink_to_fit();
+        self.charge.shrink_to(BUFFER);
     }
 }
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 
+use super::joined::Joined;
 use super::listener_members::ListenerMembers;
 use super::membership::Membership;
 use super::mode::Mode;
@@ -312,18 +313,22 @@ impl Registration {
         }
     }
 
+    #[inline(always)]
     fn may_wait(&self) -> io::Result<()> {
         if self.driver.ended.get() {
             return Err(ended());
         }
-        match self.source.joined.get() {
-            Some(joined) if !joined.membership().is_wanted() => {
-                // The waiter is not registered yet, and the clone of its waker may panic.
-                self.driver.look_at_shared();
-                joined.membership().want(true)
-            }
-            _ => Ok(()),
+        self.source.joined.get().map_or(Ok(()), |joined| self.may_wait_with_others(joined))
+    }
+
+    #[inline(never)]
+    fn may_wait_with_others(&self, joined: &Joined) -> io::Result<()> {
+        if joined.membership().is_wanted() {
+            return Ok(());
         }
+        // The waiter is not registered yet, and the clone of its waker may panic.
+        self.driver.look_at_shared();
+        joined.membership().want(true)
     }
 
     /// Has the kernel report again, by an event, what is ready.
