@@ -15,8 +15,9 @@ use common::*;
 use hyper::StatusCode;
 use hyper::upgrade::OnUpgrade;
 
-const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade, close\r\nupgrade: websocket\r\n\
-                       sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade, close\r\n\
+                       upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                       sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// As axum's own `WebSocketUpgrade` does: it takes hyper's extension, and refuses without it.
 async fn of_hyper(mut request: Request) -> StatusCode {

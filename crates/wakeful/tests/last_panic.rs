@@ -1,6 +1,6 @@
-//! The panic that aborts a process is reported, whatever was reported just before, and so is that of
-//! a handler which has no future yet. A program of its own, because the panic hook is the
-//! process's.
+//! The panic that aborts a process is reported, whatever was reported just before, and so is a
+//! handler's panic before it returns its future. A program of its own, because the panic hook is
+//! the process's.
 
 use std::io::Read;
 use std::panic::catch_unwind;
