@@ -97,3 +97,73 @@ pub(crate) fn flush() {
 pub(crate) fn writer() -> Option<LossyWriter> {
     LOG.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::panic::catch_unwind;
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+    use std::{env, thread};
+
+    use super::*;
+
+    const ROLE: &str = "WAKEFUL_TEST_ROLE";
+    const GUARD: Duration = Duration::from_secs(20);
+    const SURVIVED: &str = "survived";
+
+    /// Panics while nobody reads the log, and ends when the other end reads it.
+    fn panic_by_the_log(is_master: bool) {
+        let _logging = start(is_master);
+        for _ in 0..100 {
+            assert!(catch_unwind(|| panic!("on purpose")).is_err());
+        }
+        println!("{SURVIVED}");
+        let _ = io::stdin().read_line(&mut String::new());
+        assert!(writer().unwrap().flush_within(GUARD));
+    }
+
+    /// In a process of its own, because the panic hook is the process's. No command can be made to
+    /// panic from outside.
+    #[test]
+    fn a_panic_waits_for_nobody_who_reads_the_log() {
+        if let Ok(role) = env::var(ROLE) {
+            return panic_by_the_log(role == "master");
+        }
+        for role in ["master", "worker"] {
+            // A pipe without room for another byte.
+            let (mut reader, mut writer) = io::pipe().unwrap();
+            rustix::io::ioctl_fionbio(&writer, true).unwrap();
+            while writer.write(&[b'\n'; 4096]).is_ok() {}
+            rustix::io::ioctl_fionbio(&writer, false).unwrap();
+            let test = "logging::tests::a_panic_waits_for_nobody_who_reads_the_log";
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
+            let mut child = command.spawn().unwrap();
+            // It has the only other copy of the pipe.
+            drop(command);
+            let stdout = BufReader::new(child.stdout.take().unwrap());
+            let (tell, told) = mpsc::channel();
+            let listening = thread::spawn(move || {
+                let lines = stdout.lines().map_while(Result::ok);
+                lines.filter(|line| line.contains(SURVIVED)).for_each(|_| _ = tell.send(()));
+            });
+            let survived = told.recv_timeout(GUARD);
+            if survived.is_err() {
+                child.kill().unwrap();
+            }
+            drop(child.stdin.take());
+            let mut said = String::new();
+            reader.read_to_string(&mut said).unwrap();
+            let status = child.wait().unwrap();
+            listening.join().unwrap();
+            assert!(survived.is_ok(), "{role}: it waits");
+            assert!(status.success(), "{role}: {status}: {said}");
+            assert!(
+                said.contains(" panicked at ") && said.contains("on purpose"),
+                "{role}: {said}"
+            );
+        }
+    }
+}

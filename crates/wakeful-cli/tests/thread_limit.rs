@@ -89,29 +89,65 @@ fn cpu_time(process: u32) -> Duration {
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }
 
-/// Starts `serve http --root` by `command`, has `limit` set its limit, and then asks for files and
-/// tells it to end.
-fn serves_files_at_the_limit(mut command: Command, limit: impl FnOnce(u32)) {
+/// The processes that this one has started.
+fn children(process: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+/// How many of its threads are for blocking work.
+fn blocking_threads(process: u32) -> usize {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+    let names = threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm")));
+    names.filter(|name| name.starts_with("blocking-")).count()
+}
+
+/// Starts `serve http --root` by `command` with these options, has `limit` set its limit when the
+/// text `ready` is in its log, and then asks for files and tells it to end.
+fn serves_files_at_the_limit(
+    mut command: Command,
+    options: &[&str],
+    ready: &str,
+    limit: impl FnOnce(u32),
+) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     fs::write(dir.path().join("small"), "content").unwrap();
     // Several chunks, each of which is a job for the pool.
     fs::write(dir.path().join("large"), "x".repeat(1 << 20)).unwrap();
     let log = dir.path().join("log");
-    command.args(["serve", "http", "--listen", "127.0.0.1:0", "--loops", "2", "--root"]);
-    let child = command.arg(dir.path()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    command.args(["serve", "http", "--listen", "127.0.0.1:0", "--loops", "2"]).args(options);
+    let child = command
+        .arg("--root")
+        .arg(dir.path())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
     let server = Killed(Some(child));
     let said = || fs::read_to_string(&log).unwrap();
     let start = Instant::now();
     let addr = loop {
         let text = said();
-        if let Some((_, rest)) = text.split_once("listening on ") {
-            break rest.split(',').next().unwrap().to_owned();
+        if let Some((_, rest)) = text.split_once("listening on ")
+            && text.contains(ready)
+        {
+            break rest.split([',', ' ']).next().unwrap().to_owned();
         }
         assert!(start.elapsed() < GUARD, "it does not listen: {text}");
         thread::yield_now();
     };
     limit(server.id());
+    let mut processes = children(server.id());
+    // A master has no thread but its first.
+    let served_by = if processes.is_empty() { vec![server.id()] } else { processes.clone() };
+    processes.push(server.id());
+    for process in served_by {
+        // A thread that has just begun has not its name yet.
+        while blocking_threads(process) != 1 {
+            assert!(start.elapsed() < GUARD, "{process} has no thread for files: {}", said());
+            thread::yield_now();
+        }
+    }
 
     thread::scope(|scope| {
         for number in 0..20 {
@@ -128,9 +164,10 @@ fn serves_files_at_the_limit(mut command: Command, limit: impl FnOnce(u32)) {
     let metrics = get(&addr, "/metrics");
     assert!(metrics.contains("wakeful_http_refused_total{reason=\"no_thread\"} 0"), "{metrics}");
     // The quiet second is what is measured, so this is no wait for something.
-    let before = cpu_time(server.id());
+    let cpu_times = || processes.iter().map(|process| cpu_time(*process)).sum::<Duration>();
+    let before = cpu_times();
     thread::sleep(Duration::from_secs(1));
-    let spent = cpu_time(server.id()) - before;
+    let spent = cpu_times() - before;
     assert!(spent < Duration::from_millis(500), "{spent:?}\n{}", said());
     assert!(!said().contains("panicked"), "{}", said());
 
@@ -147,7 +184,20 @@ fn files_are_served_and_a_drain_works_at_pids_max() {
         Ok(cgroup) => cgroup,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
-    serves_files_at_the_limit(cgroup.command(), |_| cgroup.limit(1));
+    serves_files_at_the_limit(cgroup.command(), &[], "listening on ", |_| cgroup.limit(1));
+}
+
+/// Each worker starts its thread after the fork.
+#[test]
+fn files_are_served_by_workers_and_a_drain_works_at_pids_max() {
+    let cgroup = match Cgroup::new("workers") {
+        Ok(cgroup) => cgroup,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let options = ["--workers", "2"];
+    serves_files_at_the_limit(cgroup.command(), &options, "all workers accept", |_| {
+        cgroup.limit(1);
+    });
 }
 
 #[test]
@@ -159,7 +209,7 @@ fn files_are_served_and_a_drain_works_at_the_users_limit() {
     }
     let mut command = Command::new(PROGRAM);
     command.uid(USER).gid(USER);
-    serves_files_at_the_limit(command, |process| {
+    serves_files_at_the_limit(command, &[], "listening on ", |process| {
         let process = process.to_string();
         let mut prlimit = Command::new("prlimit");
         prlimit.args(["--nproc=0", "--pid", &process]).uid(USER).gid(USER);

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::client::conn::http1;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use wakeful::net::TcpStream;
 use wakeful_services::tls::{Alpn, CertificateDer, ClientTls};
 
@@ -35,8 +35,17 @@ impl Files {
 
     /// Writes a new certificate for localhost, and its key. Returns the certificate.
     fn issue(&self, name: &str) -> CertificateDer<'static> {
+        self.issue_with(name, |_| ())
+    }
+
+    fn issue_with(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> CertificateDer<'static> {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         std::fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
@@ -65,13 +74,15 @@ struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
     addr: String,
+    /// The lines that were read so far.
+    said: Vec<String>,
 }
 
 impl Server {
     fn start(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut this = Self { child, stderr, addr: String::new() };
+        let mut this = Self { child, stderr, addr: String::new(), said: Vec::new() };
         let line = this.until_line_with("listening on https://");
         let rest = line.split("https://").nth(1).unwrap();
         rest.split(',').next().unwrap().clone_into(&mut this.addr);
@@ -82,6 +93,7 @@ impl Server {
         loop {
             let mut line = String::new();
             assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended early");
+            self.said.push(line.clone());
             if line.contains(text) {
                 return line;
             }
@@ -132,6 +144,29 @@ fn hangup_reloads_the_certificate_and_a_bad_file_keeps_the_old_one_and_says_why(
     server.signal("-TERM");
     server.until_line_with("drained");
     assert!(server.child.wait().unwrap().success());
+}
+
+/// And a reload refuses one.
+#[test]
+fn a_certificate_whose_time_is_not_now_is_a_warning_at_the_start() {
+    let files = Files::new("time");
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
+    let early = |params: &mut CertificateParams| params.not_before = date_time_ymd(4000, 1, 1);
+    for (change, why) in [
+        (&expired as &dyn Fn(&mut CertificateParams), "the certificate has expired"),
+        (&early, "the certificate is not valid yet"),
+    ] {
+        files.issue_with("server", change);
+        let mut server = Server::start(&mut files.serve());
+        let warns = |line: &&String| line.contains("WARN") && line.contains("server.pem");
+        let warning = server.said.iter().find(warns);
+        let warning = warning.unwrap_or_else(|| panic!("{why}: {:?}", server.said));
+        assert!(warning.contains(why), "{warning}");
+        files.issue_with("server", change);
+        server.signal("-HUP");
+        let line = server.until_line_with("cannot reload");
+        assert!(line.contains("server.pem") && line.contains(why), "{line}");
+    }
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! What is said of a value that an option does not take, and of a limit that is reached: the
-//! option, the value, the range; the limit.
+//! option, the value, the range; the limit. What may not be done is said, too.
+#![allow(unsafe_code)] // `pre_exec`.
 
 mod common;
+#[path = "common/refused_call.rs"]
+mod refused_call;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::PROGRAM;
+use refused_call::refuse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
@@ -334,4 +339,19 @@ fn a_time_s_example_is_one() {
     }
     let wrong = "expected 0us to 1s in whole microseconds";
     is_refused(&["awake", "--pid", "1"], "--latency", "1.5us", wrong);
+}
+
+/// As in a container whose filter refuses the call.
+#[test]
+fn a_start_that_may_not_pin_names_the_cpu_and_the_call() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "http", "--listen", "127.0.0.1:0", "--loops", "1", "--pin"]);
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe { command.pre_exec(|| refuse(libc::SYS_sched_setaffinity)) };
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot pin a loop's thread to CPU "), "{text}");
+    assert!(text.contains("allow sched_setaffinity(2), or do not pin"), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
 }

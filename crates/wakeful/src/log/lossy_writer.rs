@@ -16,6 +16,7 @@ use super::output::line_feeds;
 use super::patience::Patience;
 use crate::sys::arenas;
 use crate::sys::fork_check::Process;
+use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
 /// The limits of what may wait to be written. Lines beyond either limit are dropped.
@@ -213,7 +214,7 @@ impl LossyWriter {
     fn flush(&self, patience: &mut Patience<'_>) -> bool {
         if let Some(inline) = &self.shared.inline {
             loop {
-                if let Ok(mut inline) = inline.try_lock() {
+                if let Some(mut inline) = panics::try_lock(inline) {
                     return inline.write_within(patience);
                 }
                 if patience.is_over() {
@@ -294,7 +295,7 @@ impl LossyWriter {
     /// the patience is over.
     fn wait_for_room(&self, patience: &mut Patience<'_>) -> bool {
         if let Some(inline) = &self.shared.inline
-            && let Ok(mut inline) = inline.try_lock()
+            && let Some(mut inline) = panics::try_lock(inline)
             && !inline.write_within(patience)
         {
             return false;
@@ -331,7 +332,7 @@ impl LossyWriter {
         if self.shared.is_forked() {
             return;
         }
-        if let Ok(mut inline) = inline.try_lock() {
+        if let Some(mut inline) = panics::try_lock(inline) {
             inline.write_what_fits();
         }
     }

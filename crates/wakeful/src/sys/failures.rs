@@ -1,5 +1,5 @@
 //! Errors of the kernel that a test cannot cause for real. In production this module does nothing.
-//! In unit tests it returns the errors that a test has asked for on its loop's thread.
+//! In unit tests it returns the errors, or panics, that a test has asked for on its loop's thread.
 
 /// A system call that may be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) fn at(_: Call) -> rustix::io::Result<()> {
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
-pub(crate) use self::hook::{at, fail, watches};
+pub(crate) use self::hook::{at, fail, panic_at, watches};
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod hook {
@@ -31,6 +31,7 @@ mod hook {
 
     thread_local! {
         static FAULT: Cell<Option<(Call, Errno, u32)>> = const { Cell::new(None) };
+        static PANIC: Cell<Option<Call>> = const { Cell::new(None) };
         static WATCHES: Cell<u32> = const { Cell::new(0) };
     }
 
@@ -44,9 +45,18 @@ mod hook {
         FAULT.set(Some((call, error, times)));
     }
 
+    /// Makes the next of these calls on this thread panic.
+    pub(crate) fn panic_at(call: Call) {
+        PANIC.set(Some(call));
+    }
+
     pub(crate) fn at(call: Call) -> rustix::io::Result<()> {
         if call == Call::Watch {
             WATCHES.set(WATCHES.get() + 1);
+        }
+        if PANIC.get() == Some(call) {
+            PANIC.set(None);
+            panic!("at {call:?}, on purpose");
         }
         match FAULT.get() {
             Some((failing, error, times @ 1..)) if failing == call => {

@@ -69,7 +69,7 @@ pub(crate) use log;
 
 /// Takes the lock, unless another thread has it. A lock that a panic has poisoned counts as free,
 /// so what it guards must be valid at every moment.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

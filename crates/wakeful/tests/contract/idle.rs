@@ -26,6 +26,7 @@ on_every_backend! {
     a_spin_gives_way_to_a_neighbour_on_its_cpu,
     a_spin_gives_way_to_a_neighbour_that_runs_for_a_moment_but_often,
     a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread,
+    a_loop_at_any_real_time_policy_does_not_spin,
     a_spinning_loop_notices_that_its_thread_got_real_time_priority,
     a_loop_that_spins_at_real_time_priority_lets_its_equals_run,
     of_two_loops_on_one_cpu_one_spins,
@@ -261,12 +262,17 @@ fn a_spin_gives_way_to_a_neighbour_that_runs_for_a_moment_but_often<B: Backend>(
 
 /// Gives this thread a real-time policy, or says why the test is skipped.
 fn enter_real_time() -> bool {
+    enter(&["--fifo", "--pid", "1"])
+}
+
+/// Gives this thread a policy, by the options of chrt(1), or says why the test is skipped.
+fn enter(policy: &[&str]) -> bool {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let outcome = Command::new("chrt").args(["--fifo", "--pid", "1", &thread]).output();
+    let outcome = Command::new("chrt").args(policy).arg(&thread).output();
     match outcome {
         Ok(output) if output.status.success() => true,
         refused => {
-            println!("skipped: no SCHED_FIFO here (chrt(1), as root): {refused:?}");
+            println!("skipped: {policy:?} cannot be had here (chrt(1), as root): {refused:?}");
             false
         }
     }
@@ -302,6 +308,36 @@ fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>
         ordinary.join().unwrap();
     });
     pinned.join().unwrap();
+}
+
+fn a_loop_at_any_real_time_policy_does_not_spin<B: Backend>() {
+    skip_on_guests(BY_HAND);
+    let deadline = ["--deadline", "--sched-runtime", "5000000", "--sched-deadline", "10000000"];
+    let deadline = [&deadline[..], &["--sched-period", "10000000", "--pid", "0"]].concat();
+    let policies = [
+        &["--fifo", "--pid", "1"][..],
+        &["--fifo", "--reset-on-fork", "--pid", "1"],
+        &["--rr", "--pid", "1"],
+        &["--rr", "--reset-on-fork", "--pid", "1"],
+        &deadline,
+    ];
+    for policy in policies {
+        let looping = move || {
+            // A loop that has seen nothing is on trial: it would spin for all of its first turns.
+            let long = Adaptive::new().max_window(Duration::from_millis(16));
+            let mut event_loop = B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
+            // Now, because a thread of SCHED_DEADLINE can start no other thread.
+            if !enter(policy) {
+                return;
+            }
+            for _ in 0..10 {
+                event_loop.take_turn(Some(Duration::from_millis(1))).unwrap();
+            }
+            let metrics = event_loop.handle().metrics();
+            assert!(metrics.spin_time.is_zero(), "{policy:?}: {metrics:?}");
+        };
+        thread::scope(|scope| scope.spawn(looping).join().unwrap());
+    }
 }
 
 fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() {

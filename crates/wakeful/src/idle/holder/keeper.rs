@@ -16,6 +16,7 @@ use super::leash::Release;
 use super::recent_cpus::RecentCpus;
 use crate::metrics::HoldState;
 use crate::sys::closed_in_child::ClosedInChild;
+use crate::sys::panics;
 
 /// After how many sleeps the keeper's answers are read, while it holds.
 const SLEEPS_TO_A_LOOK: u32 = 1024;
@@ -79,7 +80,7 @@ impl Connection {
 
 impl Client {
     fn with<T>(&self, ask: impl FnOnce(&KeeperClient) -> T) -> Option<T> {
-        let client = self.0.try_lock().ok()?;
+        let client = panics::try_lock(&self.0)?;
         client.as_ref().and_then(ClosedInChild::get).map(ask)
     }
 }
