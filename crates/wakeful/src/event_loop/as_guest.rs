@@ -80,9 +80,7 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
     let state = State { is_run: true, ..State::default() };
     let driven = catch_unwind(AssertUnwindSafe(|| {
         drive(inner, runtime, &state, stopped)?;
-        // Messages sent before the stop are taken, and run as far as one turn goes. Outside of a
-        // poll by Tokio there is no budget, so a task that Tokio never lets wait would not return.
-        runtime.block_on(async { inner.turn(Some(Duration::ZERO)) })
+        runtime.block_on(last_turn(inner))
     }));
     // A turn contains the panics in it. This panic comes out of Tokio itself, for example because a
     // waker of another executor has panicked there.
@@ -94,6 +92,22 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
             "this loop's Tokio runtime has panicked, and cannot continue: {panic}. Possible causes: a waker that panics \
              when Tokio calls it; a task that holds a guard of `Handle::enter` across an await"
         )))
+    })
+}
+
+/// Messages sent before the stop are taken, and run as far as one turn goes. Outside of a poll by
+/// Tokio there is no budget, so a task that Tokio never lets wait would not return.
+fn last_turn(inner: &Inner) -> impl Future<Output = io::Result<()>> {
+    let mut is_taken = false;
+    poll_fn(move |cx| {
+        if is_taken {
+            return Poll::Ready(Ok(()));
+        }
+        inner.turn(Some(Duration::ZERO))?;
+        is_taken = true;
+        // Before the next poll Tokio wakes the tasks that yielded to it. They go on in the next run.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     })
 }
 

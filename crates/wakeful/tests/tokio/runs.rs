@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use wakeful::EventLoop;
 use wakeful::net::{TcpListener, TcpStream};
+use wakeful::{EventLoop, LoopHandle};
 
 use crate::background::LONG;
 use crate::{guest, on_a_guest, soon};
@@ -196,6 +196,27 @@ fn a_loop_without_a_guest_that_a_task_of_tokio_runs_has_no_budget_of_tokio_s() {
         done.send(()).unwrap();
     });
     is_done.recv_timeout(LONG).expect("a run has come to its end");
+}
+
+/// Tokio wakes a task that yields to it only when its own loop goes on.
+#[test]
+fn what_yields_to_tokio_in_the_last_turn_of_a_run_goes_on_in_the_next_one() {
+    let mut event_loop = guest();
+    let free = Rc::new(tokio::sync::Mutex::new(()));
+    let yields = event_loop.spawn(async {
+        LoopHandle::current().stop();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    });
+    let takes = event_loop.spawn(async move {
+        for _ in 0..1_000 {
+            drop(free.lock().await);
+        }
+    });
+    event_loop.run().unwrap();
+    event_loop.block_on(soon(yields)).unwrap().unwrap();
+    event_loop.block_on(soon(takes)).unwrap().unwrap();
 }
 
 #[test]
