@@ -102,8 +102,9 @@ impl Siblings {
 
     /// Has a worker look for connections that wait at its listeners. Call this now and then while
     /// other processes accept from the same sockets that have no places here, such as the workers
-    /// of the previous master in an upgrade. The kernel may have woken one of those for a connection
-    /// that it does not take. A call costs at most a write to an eventfd for each worker.
+    /// of the previous master in an upgrade. The kernel may have woken one of those for a
+    /// connection that it does not take. A call costs at most a write to an eventfd for each
+    /// worker.
     pub fn look_for_connections(&self) {
         self.page.others_take_over(None);
     }

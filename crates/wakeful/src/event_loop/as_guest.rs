@@ -105,7 +105,8 @@ fn last_turn(inner: &Inner) -> impl Future<Output = io::Result<()>> {
         }
         inner.turn(Some(Duration::ZERO))?;
         is_taken = true;
-        // Before the next poll Tokio wakes the tasks that yielded to it. They go on in the next run.
+        // Before the next poll Tokio wakes the tasks that yielded to it. They go on in the next
+        // run.
         cx.waker().wake_by_ref();
         Poll::Pending
     })
