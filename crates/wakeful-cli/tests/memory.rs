@@ -198,6 +198,35 @@ fn small_values_that_use_up_all_memory_are_refused_and_end_nothing() {
     }
 }
 
+/// Clients that read none of their answers.
+#[test]
+fn unread_answers_without_memory_end_nothing() {
+    for loops in ["1", "2"] {
+        let arguments = ["kv", "--listen", "127.0.0.1:0", "--max-memory", "0"];
+        let mut service = Service::start_with_loops(&arguments, loops);
+        let addr = service.behind("listening on ");
+        let mut stream = connect(&addr);
+        limit_to_more(&service, 100 * MIB);
+        let value = "x".repeat(3000);
+        ask(&mut stream, format!("SET read {value}\r\n").as_bytes(), "+OK\r\n");
+        let mut refused = 0;
+        for batch in 0..2_000 {
+            let set = |number| format!("SET {batch}-{number} {value}\r\n");
+            stream.write_all((0..50).map(set).collect::<String>().as_bytes()).unwrap();
+            let mut answers = BufReader::new(&stream);
+            refused += (0..50).filter(|_| line(&mut answers) != "+OK").count();
+            if refused > 50 {
+                break;
+            }
+        }
+        assert!(refused > 50, "{refused}");
+        let unread: Vec<_> =
+            (0..2).flat_map(|_| flood(&addr, &b"GET read\r\n".repeat(2_000))).collect();
+        ask(&mut stream, b"PING\r\n", "+PONG\r\n");
+        drop(unread);
+    }
+}
+
 /// An answer, without its line's end.
 fn line(answers: &mut impl BufRead) -> String {
     let mut line = String::new();
@@ -219,6 +248,24 @@ fn frames_for_which_the_process_has_no_memory_close_their_connection() {
     let unfinished = flood(&addr, &frame);
     ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
     drop(unfinished);
+}
+
+/// Frames so short that the memory ends little by little.
+#[test]
+fn short_frames_for_which_the_process_has_no_memory_close_their_connection() {
+    let arguments = ["echo", "--listen", "127.0.0.1:0", "--max-memory", "0"];
+    let mut frame = vec![b'x'; 4 + 30_000];
+    frame[..4].copy_from_slice(&30_001_u32.to_be_bytes());
+    for more in 8..16 {
+        let mut service = Service::start_with_loops(&arguments, "2");
+        let addr = service.behind("listening on ");
+        let mut other = connect(&addr);
+        ask(&mut other, b"\0\0\0\x01a", "\0\0\0\x01a");
+        limit_to_more(&service, more * MIB);
+        let unfinished: Vec<_> = (0..5).flat_map(|_| flood(&addr, &frame)).collect();
+        ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
+        drop(unfinished);
+    }
 }
 
 /// The headers of frames alone, which say that 4 MiB will come.

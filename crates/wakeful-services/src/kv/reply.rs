@@ -1,5 +1,7 @@
 //! Answers in RESP2, appended to what is to be written.
 
+use super::shard::Spare;
+
 /// Appends an error. Line breaks would begin further answers, so they become blanks.
 pub(super) fn error(out: &mut Vec<u8>, text: &str) {
     out.push(b'-');
@@ -33,9 +35,8 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
 /// written.
 #[inline]
 #[must_use]
-pub(super) fn try_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
-    let room = bytes.len().checked_add(32).map(|length| out.try_reserve(length));
-    let has_room = matches!(room, Some(Ok(())));
+pub(super) fn try_bulk(out: &mut Vec<u8>, bytes: &[u8], spare: &mut Spare) -> bool {
+    let has_room = spare.has_room(out, bytes.len() + 32);
     if has_room {
         bulk(out, bytes);
     }
