@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{GUARD, Service};
+use common::{GUARD, PROGRAM, Service};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 150;
@@ -203,7 +203,7 @@ fn small_values_that_use_up_all_memory_are_refused_and_end_nothing() {
 fn unread_answers_without_memory_end_nothing() {
     for loops in ["1", "2"] {
         let arguments = ["kv", "--listen", "127.0.0.1:0", "--max-memory", "0"];
-        let mut service = Service::start_with_loops(&arguments, loops);
+        let mut service = Service::start_with_loops(Command::new(PROGRAM), &arguments, loops);
         let addr = service.behind("listening on ");
         let mut stream = connect(&addr);
         limit_to_more(&service, 100 * MIB);
@@ -250,19 +250,31 @@ fn frames_for_which_the_process_has_no_memory_close_their_connection() {
     drop(unfinished);
 }
 
-/// Frames so short that the memory ends little by little.
+/// So many buffers that the memory ends little by little.
 #[test]
 fn short_frames_for_which_the_process_has_no_memory_close_their_connection() {
+    let pid = std::process::id().to_string();
+    let more = Command::new("prlimit").args(["--nofile=10000:", "--pid", &pid]).status();
+    assert!(more.unwrap().success());
     let arguments = ["echo", "--listen", "127.0.0.1:0", "--max-memory", "0"];
-    let mut frame = vec![b'x'; 4 + 30_000];
-    frame[..4].copy_from_slice(&30_001_u32.to_be_bytes());
-    for more in 8..16 {
-        let mut service = Service::start_with_loops(&arguments, "2");
+    let frame = |sent, announced: u32| [&announced.to_be_bytes()[..], &vec![b'x'; sent]].concat();
+    // Which allocation is the one that finds no memory depends on the limit.
+    for limit in [110_000, 130_000, 150_000, 160_000] {
+        let mut limited = Command::new("prlimit");
+        limited.args([&format!("--as={}", limit << 10), PROGRAM]);
+        let mut service = Service::start_with_loops(limited, &arguments, "2");
         let addr = service.behind("listening on ");
         let mut other = connect(&addr);
         ask(&mut other, b"\0\0\0\x01a", "\0\0\0\x01a");
-        limit_to_more(&service, more * MIB);
-        let unfinished: Vec<_> = (0..5).flat_map(|_| flood(&addr, &frame)).collect();
+        let short = frame(30_000, 30_001);
+        let unfinished: Vec<_> = (0..40).flat_map(|_| flood(&addr, &short)).collect();
+        for _ in 0..300 {
+            let mut stream = connect(&addr);
+            let _ = stream.write_all(&frame(40_000, 90_000));
+            // Most are closed.
+            stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            let _ = stream.read(&mut [0]);
+        }
         ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
         drop(unfinished);
     }

@@ -33,8 +33,8 @@ impl Service {
     }
 
     /// With this number of loops.
-    pub fn start_with_loops(arguments: &[&str], loops: &str) -> Self {
-        Self::spawn(Command::new(PROGRAM), arguments, ["--loops", loops, "--idle", "park"])
+    pub fn start_with_loops(command: Command, arguments: &[&str], loops: &str) -> Self {
+        Self::spawn(command, arguments, ["--loops", loops, "--idle", "park"])
     }
 
     fn spawn(mut command: Command, arguments: &[&str], more: [&str; 4]) -> Self {
