@@ -1,7 +1,5 @@
 //! Answers in RESP2, appended to what is to be written.
 
-use super::shard::Spare;
-
 /// Appends an error. Line breaks would begin further answers, so they become blanks.
 pub(super) fn error(out: &mut Vec<u8>, text: &str) {
     out.push(b'-');
@@ -29,18 +27,6 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     line(out, b'$', itoa::Buffer::new().format(bytes.len()).as_bytes());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
-}
-
-/// Like [`bulk`], for bytes of any length. `false`: there is no memory for it, and nothing was
-/// written.
-#[inline]
-#[must_use]
-pub(super) fn try_bulk(out: &mut Vec<u8>, bytes: &[u8], spare: &mut Spare) -> bool {
-    let has_room = spare.has_room(out, bytes.len() + 32);
-    if has_room {
-        bulk(out, bytes);
-    }
-    has_room
 }
 
 #[inline]

@@ -131,11 +131,11 @@ impl Shard {
                 reply::error(out, &Refused::NoRoomToAnswer.to_string());
                 return false;
             }
-            Some(value) if !reply::try_bulk(out, value, &mut self.spare) => {
+            Some(value) if !self.spare.has_room(out, value.len() + 32) => {
                 reply::error(out, &Refused::NoMemory.to_string());
                 return false;
             }
-            Some(_) => {}
+            Some(value) => reply::bulk(out, value),
             None => reply::null(out),
         }
         true
