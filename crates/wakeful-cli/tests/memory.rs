@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{GUARD, Service};
+use common::{GUARD, PROGRAM, Service};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 150;
@@ -198,6 +198,35 @@ fn small_values_that_use_up_all_memory_are_refused_and_end_nothing() {
     }
 }
 
+/// Clients that read none of their answers.
+#[test]
+fn unread_answers_without_memory_end_nothing() {
+    for loops in ["1", "2"] {
+        let arguments = ["kv", "--listen", "127.0.0.1:0", "--max-memory", "0"];
+        let mut service = Service::start_with_loops(Command::new(PROGRAM), &arguments, loops);
+        let addr = service.behind("listening on ");
+        let mut stream = connect(&addr);
+        limit_to_more(&service, 100 * MIB);
+        let value = "x".repeat(3000);
+        ask(&mut stream, format!("SET read {value}\r\n").as_bytes(), "+OK\r\n");
+        let mut refused = 0;
+        for batch in 0..2_000 {
+            let set = |number| format!("SET {batch}-{number} {value}\r\n");
+            stream.write_all((0..50).map(set).collect::<String>().as_bytes()).unwrap();
+            let mut answers = BufReader::new(&stream);
+            refused += (0..50).filter(|_| line(&mut answers) != "+OK").count();
+            if refused > 50 {
+                break;
+            }
+        }
+        assert!(refused > 50, "{refused}");
+        let unread: Vec<_> =
+            (0..2).flat_map(|_| flood(&addr, &b"GET read\r\n".repeat(2_000))).collect();
+        ask(&mut stream, b"PING\r\n", "+PONG\r\n");
+        drop(unread);
+    }
+}
+
 /// An answer, without its line's end.
 fn line(answers: &mut impl BufRead) -> String {
     let mut line = String::new();
@@ -219,6 +248,36 @@ fn frames_for_which_the_process_has_no_memory_close_their_connection() {
     let unfinished = flood(&addr, &frame);
     ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
     drop(unfinished);
+}
+
+/// So many buffers that the memory ends little by little.
+#[test]
+fn short_frames_for_which_the_process_has_no_memory_close_their_connection() {
+    let pid = std::process::id().to_string();
+    let more = Command::new("prlimit").args(["--nofile=10000:", "--pid", &pid]).status();
+    assert!(more.unwrap().success());
+    let arguments = ["echo", "--listen", "127.0.0.1:0", "--max-memory", "0"];
+    let frame = |sent, announced: u32| [&announced.to_be_bytes()[..], &vec![b'x'; sent]].concat();
+    // Which allocation is the one that finds no memory depends on the limit.
+    for limit in [110_000, 130_000, 150_000, 160_000] {
+        let mut limited = Command::new("prlimit");
+        limited.args([&format!("--as={}", limit << 10), PROGRAM]);
+        let mut service = Service::start_with_loops(limited, &arguments, "2");
+        let addr = service.behind("listening on ");
+        let mut other = connect(&addr);
+        ask(&mut other, b"\0\0\0\x01a", "\0\0\0\x01a");
+        let short = frame(30_000, 30_001);
+        let unfinished: Vec<_> = (0..40).flat_map(|_| flood(&addr, &short)).collect();
+        for _ in 0..300 {
+            let mut stream = connect(&addr);
+            let _ = stream.write_all(&frame(40_000, 90_000));
+            // Most are closed.
+            stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            let _ = stream.read(&mut [0]);
+        }
+        ask(&mut other, b"\0\0\0\x05hello", "\0\0\0\x05hello");
+        drop(unfinished);
+    }
 }
 
 /// The headers of frames alone, which say that 4 MiB will come.

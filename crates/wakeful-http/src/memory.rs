@@ -8,14 +8,16 @@ use std::hint::black_box;
 
 /// Smaller pieces are like the program's own: it ends if it has no memory at all.
 const LARGE: usize = 16 << 10;
+/// What is left for those.
+const LEFT: usize = 1 << 20;
 
-/// Is there memory for a piece of this many bytes?
+/// Is there memory for a piece of this many bytes, and for some small ones beside it?
 pub(crate) fn is_there_for(bytes: usize) -> bool {
     if bytes < LARGE {
         return true;
     }
     let mut piece = Vec::<u8>::new();
-    let is_there = piece.try_reserve_exact(bytes).is_ok();
+    let is_there = piece.try_reserve_exact(bytes.saturating_add(LEFT)).is_ok();
     // Otherwise the compiler may leave out what is never used.
     black_box(&piece);
     is_there

@@ -3,8 +3,24 @@
 //! A buffer is counted while it is larger than [`FREE`]. So a small command touches no shared
 //! counter, and a large one does so each time its buffer doubles.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// A piece of this size is no mapping of its own, so a look at many takes little time.
+pub(crate) const PIECE: usize = 64 << 10;
+/// How many pieces are left for what the program allocates itself.
+const LEFT: usize = 8;
+
+/// Is some more memory there than what buffers have taken (`RLIMIT_AS`)? If not, they had better
+/// not grow: the next small allocation might abort the process.
+pub(crate) fn is_some_left() -> bool {
+    let mut left: [Vec<u8>; LEFT] = Default::default();
+    let is_left = left.iter_mut().all(|piece| piece.try_reserve_exact(PIECE).is_ok());
+    // Otherwise the compiler may leave out what is never used.
+    black_box(&left);
+    is_left
+}
 
 /// The bytes of a buffer that are not counted.
 pub(crate) const FREE: usize = 16 * 1024;

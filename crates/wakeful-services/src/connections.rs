@@ -1,5 +1,6 @@
 //! Functions that the services on plain connections share.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -154,7 +155,7 @@ pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Res
     stream.shutdown_side(Shutdown::Write)?;
     let (mut least, mut taken) = (usize::MAX, now());
     let forget = async {
-        let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
+        let mut has_ended = false;
         loop {
             let left = stream.unsent()?;
             if left == 0 {
@@ -168,7 +169,7 @@ pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Res
                     break;
                 }
                 sleep(ASKED).await;
-            } else if let Ok(read) = timeout(ASKED, stream.read(&mut scratch)).await {
+            } else if let Ok(read) = timeout(ASKED, discard(&mut stream)).await {
                 has_ended = read? == 0;
             }
         }
@@ -180,6 +181,12 @@ pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Res
         }
         Ok(())
     })
+}
+
+/// Reads once, and discards what was read. Returns how much it was. It allocates nothing, because
+/// the connection may end for want of memory.
+pub(crate) fn discard(from: &mut Stream) -> impl Future<Output = io::Result<usize>> {
+    poll_fn(|cx| Pin::new(&mut *from).poll_read(cx, &mut [0; 16 * 1024]))
 }
 
 /// Has the client reset the connection? After the end of its side no read says so, and the kernel
@@ -198,7 +205,7 @@ pub(crate) async fn read_unless_told(
     space: &mut [u8],
     mut told: Option<Pin<&mut impl Future<Output = ()>>>,
 ) -> io::Result<usize> {
-    std::future::poll_fn(|cx| {
+    poll_fn(|cx| {
         if let Poll::Ready(count) = Pin::new(&mut *from).poll_read(cx, space) {
             return Poll::Ready(count);
         }

@@ -28,8 +28,17 @@ impl Service {
     }
 
     /// With an idle policy.
-    pub fn start_idle(mut command: Command, arguments: &[&str], policy: &str) -> Self {
-        command.arg("serve").args(arguments).args(["--loops", "1", "--idle", policy]);
+    pub fn start_idle(command: Command, arguments: &[&str], policy: &str) -> Self {
+        Self::spawn(command, arguments, ["--loops", "1", "--idle", policy])
+    }
+
+    /// With this number of loops.
+    pub fn start_with_loops(command: Command, arguments: &[&str], loops: &str) -> Self {
+        Self::spawn(command, arguments, ["--loops", loops, "--idle", "park"])
+    }
+
+    fn spawn(mut command: Command, arguments: &[&str], more: [&str; 4]) -> Self {
+        command.arg("serve").args(arguments).args(more);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { child, stderr }

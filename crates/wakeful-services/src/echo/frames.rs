@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{io, mem};
 
-use crate::buffers::{Budget, Charge, FREE};
+use crate::buffers::{Budget, Charge, FREE, is_some_left};
 
 /// The largest payload, in bytes.
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
@@ -24,7 +24,7 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Self { buffer: vec![0; BUFFER], filled: 0, budget, charge: Charge::default() }
+        Self { buffer: Vec::new(), filled: 0, budget, charge: Charge::default() }
     }
 
     /// Begins with bytes that were read before, and with what they take from `budget`.
@@ -66,7 +66,8 @@ impl Frames {
     /// The space for the next read. It is never empty.
     ///
     /// # Errors
-    /// The frames of all connections use all the memory that they may use, or there is no more.
+    /// The frames of all connections use all the memory that they may use, or there is hardly any
+    /// more.
     #[inline]
     pub(super) fn space(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
@@ -78,7 +79,7 @@ impl Frames {
     #[cold]
     fn grow(&mut self) -> io::Result<()> {
         // The buffer grows by what has come, and not by what a header claims.
-        let larger = (2 * self.filled).min(LARGEST_BUFFER);
+        let larger = (2 * self.filled).clamp(BUFFER, LARGEST_BUFFER);
         if !self.charge.cover(&self.budget, larger) {
             return Err(no_room());
         }
@@ -157,9 +158,14 @@ fn too_long(payload: usize) -> io::Error {
 }
 
 /// # Errors
-/// There is no memory. (An ordinary allocation would abort the process.)
+/// There is no memory, or nothing would be left. (An ordinary allocation would abort the process.)
 fn enlarge(buffer: &mut Vec<u8>, size: usize) -> io::Result<()> {
-    buffer.try_reserve_exact(size.saturating_sub(buffer.len()))?;
+    if size > buffer.capacity() {
+        buffer.try_reserve_exact(size - buffer.len())?;
+        if !is_some_left() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+    }
     buffer.resize(size.max(buffer.len()), 0);
     Ok(())
 }

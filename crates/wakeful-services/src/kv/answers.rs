@@ -17,7 +17,7 @@ use super::options::KEPT;
 use super::reply;
 use super::resp::Words;
 use super::service::Local;
-use super::shard::{Condition, Key, Operation, Refused};
+use super::shard::{ANSWER, Condition, Key, Operation, Refused};
 use crate::buffers::{Charge, FREE};
 use crate::patience::PatientStream;
 
@@ -83,6 +83,8 @@ pub(super) struct Answers {
     refused: Option<Refused>,
     /// The parts of the answer that is being put together.
     parts: Parts,
+    /// There was no memory for an answer, so the connection has to end.
+    are_lost: bool,
 }
 
 impl Answers {
@@ -102,12 +104,23 @@ impl Answers {
             sum: 0,
             refused: None,
             parts: Parts::default(),
+            are_lost: false,
         }
     }
 
     /// The buffer for an answer that needs no key.
     #[inline]
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        self.out_for(ANSWER)
+    }
+
+    #[inline]
+    fn out_for(&mut self, length: usize) -> &mut Vec<u8> {
+        if !self.local.shard.borrow_mut().spare().gives(|| self.out.try_reserve(length)) {
+            // Nobody will see the answer.
+            self.are_lost = true;
+            self.out.clear();
+        }
         &mut self.out
     }
 
@@ -127,15 +140,27 @@ impl Answers {
         has_room
     }
 
+    /// The same, and makes room.
+    pub(super) fn make_room(&mut self, length: usize) -> bool {
+        if !self.has_room(length) {
+            return false;
+        }
+        let has_room = self.local.shard.borrow_mut().spare().has_room(&mut self.out, length);
+        if !has_room {
+            self.error(&Refused::NoMemory.to_string());
+        }
+        has_room
+    }
+
     /// Answers with a text.
     pub(super) fn text(&mut self, text: &[u8]) {
-        if self.has_room(text.len()) && !reply::try_bulk(&mut self.out, text) {
-            self.error(&Refused::NoMemory.to_string());
+        if self.make_room(text.len() + 32) {
+            reply::bulk(&mut self.out, text);
         }
     }
 
     pub(super) fn error(&mut self, text: &str) {
-        reply::error(&mut self.out, text);
+        reply::error(self.out_for(text.len() + 3), text);
     }
 
     /// Answers a command with one key.
@@ -145,7 +170,9 @@ impl Answers {
         match self.elsewhere(key) {
             None => {
                 let mut shard = self.local.shard.borrow_mut();
-                shard.apply(op, key, value, &mut self.out, &mut self.charge);
+                if !shard.apply(op, key, value, &mut self.out, &mut self.charge) {
+                    self.are_lost = true;
+                }
             }
             Some(owner) => self.ask(owner, op, key, value, Slot::There(owner)),
         }
@@ -172,7 +199,7 @@ impl Answers {
         if self.are_owed() {
             self.slot(Slot::Sum(here));
         } else {
-            std::mem::take(&mut self.parts).sum(here, &mut self.out);
+            std::mem::take(&mut self.parts).sum(here, self.out());
         }
     }
 
@@ -204,7 +231,7 @@ impl Answers {
         if self.are_owed() {
             self.slot(Slot::Verdict(here));
         } else {
-            std::mem::take(&mut self.parts).verdict(here, &mut self.out);
+            std::mem::take(&mut self.parts).verdict(here, self.out());
         }
     }
 
@@ -234,7 +261,8 @@ impl Answers {
         let bytes = self.question_bytes + key.bytes.len() + value.len();
         let has_room = self.question_charge.cover(self.local.service.meters.buffers(), bytes);
         let asked = if has_room {
-            self.batches[owner].push(op, key, value)
+            let mut shard = self.local.shard.borrow_mut();
+            self.batches[owner].push(op, key, value, shard.spare())
         } else {
             Err(Refused::NoRoomToSend)
         };
@@ -250,6 +278,10 @@ impl Answers {
     }
 
     fn slot(&mut self, slot: Slot) {
+        if !self.local.shard.borrow_mut().spare().gives(|| self.slots.try_reserve(2)) {
+            self.are_lost = true;
+            return;
+        }
         let here = self.out.len() - std::mem::replace(&mut self.placed, self.out.len());
         if here > 0 {
             self.slots.push_back(Slot::Here(here));
@@ -264,6 +296,17 @@ impl Answers {
             || self.question_bytes >= ENOUGH
             || self.questions >= ENOUGH_QUESTIONS
             || self.slots.len() >= ENOUGH_QUESTIONS
+            || self.are_lost
+            || self.are_full()
+    }
+
+    /// Would the next answer need a larger buffer, while there is hardly any memory?
+    #[inline]
+    pub(super) fn are_full(&self) -> bool {
+        let is_full = |length, capacity, more| length > 0 && capacity - length < more;
+        (is_full(self.out.len(), self.out.capacity(), ANSWER)
+            || is_full(self.slots.len(), self.slots.capacity(), 2))
+            && self.local.shard.borrow().is_spare_given()
     }
 
     /// Does another loop still have to answer?
@@ -296,10 +339,13 @@ impl Answers {
     /// Gets the answers of other loops, and writes all answers.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's. `OutOfMemory`: there was no memory for an answer.
     pub(super) async fn write(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         if !self.slots.is_empty() {
             self.gather(stream).await?;
+        }
+        if self.are_lost {
+            return Err(io::ErrorKind::OutOfMemory.into());
         }
         stream.write_all(&self.out).await?;
         self.out.clear();
@@ -311,11 +357,15 @@ impl Answers {
     /// Fills all slots. Answers that are ready earlier are written meanwhile, as long as more will
     /// come.
     async fn gather(&mut self, stream: &mut PatientStream) -> io::Result<()> {
-        let rest = self.out.len() - std::mem::take(&mut self.placed);
-        self.slots.push_back(Slot::Here(rest));
+        self.slot(Slot::Here(0));
+        self.placed = 0;
         let (mut ready, mut charge, mut from) = (Vec::new(), Charge::default(), 0);
         loop {
             self.exchange().await;
+            // The owner had no memory for a single answer.
+            if self.are_lost || self.batches.iter().any(Batch::is_to_be_sent) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
             while let Some(slot) = self.slots.pop_front() {
                 let answer = match slot {
                     Slot::Here(length) => {
@@ -325,8 +375,11 @@ impl Answers {
                     Slot::There(owner) => self.batches[owner].take(),
                     _ => None,
                 };
+                let shard = &self.local.shard;
                 if let Some(answer) = answer {
-                    if answer.len() <= ENOUGH && ready.try_reserve(answer.len()).is_ok() {
+                    if answer.len() <= ENOUGH
+                        && shard.borrow_mut().spare().has_room(&mut ready, answer.len())
+                    {
                         ready.extend_from_slice(answer);
                     } else {
                         // This answer is not copied, so that its memory is counted only once, or
@@ -335,9 +388,16 @@ impl Answers {
                         ready.clear();
                         stream.write_all(answer).await?;
                     }
-                } else if !self.fill(&slot, &mut ready) {
-                    self.slots.push_front(slot);
-                    break;
+                } else {
+                    if !shard.borrow_mut().spare().gives(|| ready.try_reserve(ANSWER)) {
+                        stream.write_all(&ready).await?;
+                        ready.clear();
+                        ready.try_reserve(ANSWER)?;
+                    }
+                    if !self.fill(&slot, &mut ready) {
+                        self.slots.push_front(slot);
+                        break;
+                    }
                 }
                 let budget = self.local.service.meters.buffers();
                 if ready.len() >= ENOUGH && !charge.try_cover(budget, ready.capacity()) {

@@ -2,7 +2,7 @@
 //! message, which comes back with the answers.
 
 use super::reply;
-use super::shard::{Key, Operation, Refused, Shard};
+use super::shard::{Key, Operation, Refused, Shard, Spare};
 use crate::buffers::{Charge, FREE};
 
 /// The owner stops when its answers are as long as this. It handles the rest when these answers
@@ -45,9 +45,12 @@ impl Batch {
         op: Operation,
         key: Key<'_>,
         value: &[u8],
+        spare: &mut Spare,
     ) -> Result<(), Refused> {
-        let room = self.bytes.try_reserve(key.bytes.len() + value.len());
-        room.and_then(|()| self.asked.try_reserve(1)).map_err(|_| Refused::NoMemory)?;
+        let length = key.bytes.len() + value.len();
+        if !spare.has_room(&mut self.bytes, length) || !spare.has_room(&mut self.asked, 1) {
+            return Err(Refused::NoMemory);
+        }
         self.bytes.extend_from_slice(key.bytes);
         self.bytes.extend_from_slice(value);
         let (hash, key, value) = (key.hash, key.bytes.len(), value.len());
@@ -65,7 +68,8 @@ impl Batch {
         self.unanswered() > 0 && self.ends.is_empty()
     }
 
-    /// Answers the questions, on the owner's loop.
+    /// Answers the questions, on the owner's loop. Without memory for an answer it stops, too. If
+    /// that is the first one, the batch is still [to be sent](Self::is_to_be_sent).
     pub(super) fn run(&mut self, shard: &mut Shard) {
         while self.answers.len() < MOST_ANSWERS
             && let Some(asked) = self.asked.get(self.done)
@@ -73,8 +77,11 @@ impl Batch {
             let (key, rest) = self.bytes[self.at..].split_at(asked.key);
             let key = Key { hash: asked.hash, bytes: key };
             let value = &rest[..asked.value];
-            shard.has_room(&mut self.ends, 1);
-            shard.apply(asked.op, key, value, &mut self.answers, &mut self.charge);
+            if !shard.spare().gives(|| self.ends.try_reserve(1))
+                || !shard.apply(asked.op, key, value, &mut self.answers, &mut self.charge)
+            {
+                break;
+            }
             self.ends.push(self.answers.len());
             self.at += asked.key + asked.value;
             self.done += 1;
@@ -166,9 +173,9 @@ mod tests {
         ));
         let mut batch = Batch::default();
         let value = vec![b'x'; MOST_ANSWERS / 4];
-        batch.push(Operation::Set(Condition::Always), KEY, &value).unwrap();
-        (0..10).for_each(|_| batch.push(Operation::Get, KEY, &[]).unwrap());
-        batch.push(Operation::Remove, KEY, &[]).unwrap();
+        batch.push(Operation::Set(Condition::Always), KEY, &value, shard.spare()).unwrap();
+        (0..10).for_each(|_| batch.push(Operation::Get, KEY, &[], shard.spare()).unwrap());
+        batch.push(Operation::Remove, KEY, &[], shard.spare()).unwrap();
         assert_eq!(batch.unanswered(), 12);
         let (runs, all) = answers(&mut batch, &mut shard);
         assert_eq!(runs, 3, "four values at a time");
@@ -176,7 +183,7 @@ mod tests {
         assert!(all[1..11].iter().all(|answer| answer.len() > value.len()));
         assert_eq!((all[0].as_slice(), all[11].as_slice()), (&b"+OK\r\n"[..], &b":1\r\n"[..]));
         // The batch can be filled again.
-        batch.push(Operation::Get, KEY, &[]).unwrap();
+        batch.push(Operation::Get, KEY, &[], shard.spare()).unwrap();
         assert_eq!(answers(&mut batch, &mut shard), (1, vec![b"$-1\r\n".to_vec()]));
     }
 

@@ -22,7 +22,7 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::{EndInDrain, LONGEST, end_when_sent, last_time, set_options};
+use crate::connections::{EndInDrain, LONGEST, discard, end_when_sent, last_time, set_options};
 use crate::log;
 use crate::patience::PatientStream;
 
@@ -65,7 +65,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
     let mut input = Input::new(local.service.limits);
     let mut session = Session::new(local);
     loop {
-        if let Err(text) = input.make_room(session.local.service.meters.buffers()) {
+        if let Err(text) = input.make_room(&session.local) {
             drop(input);
             session.local.service.refusals.evicted.add_one();
             return session.refuse(stream, text, io::ErrorKind::OutOfMemory).await;
@@ -86,7 +86,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         }
         let is_last = end_in_drain.has_read(count, stream.get_ref());
         let refused = loop {
-            match input.next() {
+            match input.next(&session.local) {
                 Ok(Some(words)) => match session.command(words, &mut stream).await? {
                     ControlFlow::Continue(()) => {}
                     ControlFlow::Break(()) => {
@@ -122,10 +122,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
 /// its peer might never see the reason, nor the answers before it.
 async fn end(mut stream: Stream, most: Duration) -> io::Result<()> {
     stream.shutdown_side(std::net::Shutdown::Write)?;
-    let rest = async {
-        let mut scratch = vec![0; 16 * 1024];
-        while let Ok(1..) = stream.read(&mut scratch).await {}
-    };
+    let rest = async { while let Ok(1..) = discard(&mut stream).await {} };
     let _ = timeout(LAST_TIME, rest).await;
     // That the peer is gone is no news.
     let _ = end_when_sent(stream, most).await;
@@ -162,9 +159,15 @@ impl Session {
     ) -> io::Result<()> {
         self.answers.error(text);
         self.answers.write(&mut stream).await?;
-        let most = last_time(self.local.service.options.stall_timeout);
+        let service = self.local.service.clone();
+        let is_memory_short = self.local.shard.borrow().is_spare_given();
         drop(self);
-        Box::pin(end(stream.into_inner(), most)).await?;
+        let place = service.lets_linger();
+        // Each that stays takes memory.
+        if place.is_some() || !is_memory_short {
+            let most = last_time(service.options.stall_timeout);
+            Box::pin(end(stream.into_inner(), most)).await?;
+        }
         Err(io::Error::new(kind, text.to_owned()))
     }
 
@@ -248,7 +251,7 @@ impl Session {
             Command::Select(database) => admin::select(database, self.answers.out()),
             Command::Hello(words) => self.client.hello(words, self.answers.out()),
             Command::Commands(words) => {
-                if self.answers.has_room(admin::longest_commands(words)) {
+                if self.answers.make_room(admin::longest_commands(words)) {
                     admin::commands(words, self.answers.out());
                 }
             }
@@ -290,9 +293,9 @@ impl Session {
             self.stretch += 1;
             if !is_only_loop {
                 self.pause(stream).await?;
-            } else if self.answers.length() - start >= ENOUGH {
+            } else if self.answers.length() - start >= ENOUGH || self.answers.are_full() {
                 self.pause(stream).await?;
-                start = 0;
+                start = self.answers.length();
             }
         }
         Ok(())

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::resp::{Limits, Parser, ProtocolError, Words};
-use crate::buffers::{Budget, Charge, FREE};
+use super::resp::{Limits, NO_MEMORY_FOR_WORDS, Parser, ProtocolError, Words};
+use super::service::Local;
+use crate::buffers::{Charge, FREE};
 use crate::patience::PatientStream;
 
 /// The size of a connection's buffer at first.
@@ -81,11 +81,14 @@ impl Input {
     /// # Errors
     /// The next bytes are no command, or it is too large. Nothing after it can be understood.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<Words<'_>>, ProtocolError> {
+    pub(super) fn next(&mut self, local: &Local) -> Result<Option<Words<'_>>, ProtocolError> {
         let command = self.start;
-        let Some(length) = self.parser.parse(&self.buffer[command..self.end])? else {
-            return Ok(None);
-        };
+        let length = self.parser.parse(&self.buffer[command..self.end])?;
+        let held = self.parser.held();
+        if held > 0 && !local.shard.borrow_mut().spare().lasts(held) {
+            return Err(ProtocolError::new(NO_MEMORY_FOR_WORDS));
+        }
+        let Some(length) = length else { return Ok(None) };
         self.start += length;
         Ok(Some(self.parser.words(&self.buffer[command..self.start])))
     }
@@ -95,7 +98,8 @@ impl Input {
     ///
     /// # Errors
     /// `budget` has no room for more, or there is no memory. The text is for the client.
-    pub(super) fn make_room(&mut self, budget: &Arc<Budget>) -> Result<(), &'static str> {
+    pub(super) fn make_room(&mut self, local: &Local) -> Result<(), &'static str> {
+        let budget = local.service.meters.buffers();
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if self.end == self.buffer.len() {
@@ -103,8 +107,10 @@ impl Input {
             if !self.charge.cover(budget, larger + self.parser.held()) {
                 return Err(NO_ROOM);
             }
-            let more = self.buffer.try_reserve_exact(larger - self.buffer.len());
-            more.map_err(|_| NO_MEMORY)?;
+            let (mut shard, more) = (local.shard.borrow_mut(), larger - self.buffer.len());
+            if !shard.spare().lends(larger, || self.buffer.try_reserve_exact(more)) {
+                return Err(NO_MEMORY);
+            }
             self.buffer.resize(larger, 0);
         } else if self.buffer.len() > BUFFER && self.end <= BUFFER {
             self.buffer.truncate(BUFFER);

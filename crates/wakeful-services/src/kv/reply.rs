@@ -29,19 +29,6 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Like [`bulk`], for bytes of any length. `false`: there is no memory for it, and nothing was
-/// written.
-#[inline]
-#[must_use]
-pub(super) fn try_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
-    let room = bytes.len().checked_add(32).map(|length| out.try_reserve(length));
-    let has_room = matches!(room, Some(Ok(())));
-    if has_room {
-        bulk(out, bytes);
-    }
-    has_room
-}
-
 #[inline]
 pub(super) fn null(out: &mut Vec<u8>) {
     out.extend_from_slice(b"$-1\r\n");

@@ -18,6 +18,8 @@ const MAX_DIGITS: usize = 10;
 /// The capacity for words that is kept from one command to the next.
 const KEPT_WORDS: usize = 1024;
 
+pub(super) const NO_MEMORY_FOR_WORDS: &str = "no memory left for so many words";
+
 /// What is refused, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -194,7 +196,7 @@ impl Parser {
     #[inline]
     fn note(&mut self, word: Range<u32>) -> Result<(), ProtocolError> {
         let room = self.words.try_reserve(1);
-        room.map_err(|_| ProtocolError::new("no memory left for so many words"))?;
+        room.map_err(|_| ProtocolError::new(NO_MEMORY_FOR_WORDS))?;
         self.words.push(word);
         Ok(())
     }

@@ -20,12 +20,12 @@ pub(super) use self::key::Key;
 use self::key::TABLES;
 pub(super) use self::meter::{Meter, Meters};
 pub(super) use self::operation::{Condition, Operation, Refused};
-use self::spare::Spare;
+pub(super) use self::spare::Spare;
 use super::reply;
 use crate::buffers::Charge;
 
 /// Any answer except a value fits into this many bytes.
-const ANSWER: usize = 128;
+pub(super) const ANSWER: usize = 128;
 
 /// A table with this many places is not made smaller.
 const LEAST_PLACES: usize = 64;
@@ -66,7 +66,17 @@ impl Shard {
         Self { tables, meter, spare: Spare::new(), removed: Removed::default() }
     }
 
+    pub(super) fn spare(&mut self) -> &mut Spare {
+        &mut self.spare
+    }
+
+    /// See [`Spare::is_given`].
+    pub(super) fn is_spare_given(&self) -> bool {
+        self.spare.is_given()
+    }
+
     /// Executes an operation, and appends the answer to `out`, whose memory `charge` counts.
+    /// `false`: there is no memory even for an error, and nothing was done.
     #[inline]
     pub(super) fn apply(
         &mut self,
@@ -75,8 +85,10 @@ impl Shard {
         value: &[u8],
         out: &mut Vec<u8>,
         charge: &mut Charge,
-    ) {
-        self.has_room(out, ANSWER);
+    ) -> bool {
+        if !self.spare.gives(|| out.try_reserve(ANSWER)) {
+            return false;
+        }
         match op {
             Operation::Get => {
                 self.read(key, out, charge);
@@ -105,31 +117,25 @@ impl Shard {
                 reply::ok(out);
             }
         }
-    }
-
-    /// Makes room for `more` in `to`. If there is no other memory, it uses what is kept back.
-    #[inline]
-    pub(super) fn has_room<T>(&mut self, to: &mut Vec<T>, more: usize) {
-        if to.try_reserve(more).is_err() {
-            self.spare.give();
-        }
+        true
     }
 
     /// Answers with a value. `false`: there was no room for it, so the answer is an error.
     #[inline]
-    fn read(&self, key: Key<'_>, out: &mut Vec<u8>, charge: &mut Charge) -> bool {
-        let found = self.get(key);
+    fn read(&mut self, key: Key<'_>, out: &mut Vec<u8>, charge: &mut Charge) -> bool {
+        let found = self.tables[key.table()].find(key.hash, |entry| entry.is(key));
+        let found = found.map(Entry::value);
         self.meter.looked_up(found.is_some());
         match found {
             Some(value) if !charge.cover(self.meter.buffers(), out.len() + value.len()) => {
                 reply::error(out, &Refused::NoRoomToAnswer.to_string());
                 return false;
             }
-            Some(value) if !reply::try_bulk(out, value) => {
+            Some(value) if !self.spare.has_room(out, value.len() + 32) => {
                 reply::error(out, &Refused::NoMemory.to_string());
                 return false;
             }
-            Some(_) => {}
+            Some(value) => reply::bulk(out, value),
             None => reply::null(out),
         }
         true
@@ -174,9 +180,11 @@ impl Shard {
             return Err(Refused::NoMemory);
         }
         let set = self.set_if_there_is_room(room, key, value, condition);
-        if set == Err(Refused::NoMemory) {
-            self.spare.give();
-        }
+        let taken = match set {
+            Ok(true) => Entry::size_of(key.bytes, value.len()),
+            _ => 0,
+        };
+        self.spare.settle(taken, set != Err(Refused::NoMemory));
         set
     }
 
@@ -290,8 +298,14 @@ impl Shard {
     /// clears everything, and sets it anew, would be refused.
     pub(super) fn clear(&mut self) -> FreedBy {
         let (keys, used) = (self.meter.keys(), self.meter.used());
-        let tables: Vec<_> = self.tables.iter_mut().map(std::mem::take).collect();
+        let cleared = self.tables.iter_mut().map(std::mem::take);
         self.meter.clear();
+        let mut tables = Vec::new();
+        if !self.spare.gives(|| tables.try_reserve_exact(TABLES)) {
+            cleared.for_each(drop);
+            return FreedBy::Loop;
+        }
+        tables.extend(cleared);
         freeing::free(tables, keys, used)
     }
 }
