@@ -206,6 +206,7 @@ fn unread_answers_without_memory_end_nothing() {
         let mut service = Service::start_with_loops(Command::new(PROGRAM), &arguments, loops);
         let addr = service.behind("listening on ");
         let mut stream = connect(&addr);
+        stream.set_write_timeout(Some(GUARD)).unwrap();
         limit_to_more(&service, 100 * MIB);
         let value = "x".repeat(3000);
         ask(&mut stream, format!("SET read {value}\r\n").as_bytes(), "+OK\r\n");

@@ -9,7 +9,9 @@ use super::service::Local;
 use crate::buffers::{Charge, FREE};
 use crate::patience::PatientStream;
 
-/// The size of a connection's buffer at first.
+/// The size of a connection's buffer at first, and as soon as a read has filled it. Most clients
+/// send a short command at a time.
+const FIRST: usize = 4 * 1024;
 const BUFFER: usize = FREE;
 
 const NO_ROOM: &str = "OOM command not read when client buffers > 'maxmemory-clients'.";
@@ -100,18 +102,26 @@ impl Input {
     /// `budget` has no room for more, or there is no memory. The text is for the client.
     pub(super) fn make_room(&mut self, local: &Local) -> Result<(), &'static str> {
         let budget = local.service.meters.buffers();
+        let size = self.buffer.len();
+        let was_full = self.end == size;
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
-        if self.end == self.buffer.len() {
-            let larger = (self.buffer.len() * 2).clamp(BUFFER, self.largest);
+        let larger = match was_full {
+            true if self.end == size => (2 * size).clamp(FIRST, self.largest),
+            // There may be more to read.
+            true => size.max(BUFFER),
+            false => size,
+        };
+        if larger > size {
             if !self.charge.cover(budget, larger + self.parser.held()) {
                 return Err(NO_ROOM);
             }
-            let (mut shard, more) = (local.shard.borrow_mut(), larger - self.buffer.len());
-            if !shard.spare().lends(larger, || self.buffer.try_reserve_exact(more)) {
+            let (mut shard, more) = (local.shard.borrow_mut(), larger - size);
+            if shard.spare().lends(larger, || self.buffer.try_reserve_exact(more)) {
+                self.buffer.resize(larger, 0);
+            } else if self.end == size {
                 return Err(NO_MEMORY);
             }
-            self.buffer.resize(larger, 0);
         } else if self.buffer.len() > BUFFER && self.end <= BUFFER {
             self.buffer.truncate(BUFFER);
             self.buffer.shrink_to_fit();
