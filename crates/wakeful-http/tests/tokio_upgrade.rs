@@ -303,6 +303,33 @@ fn an_upgrade_by_hyper_may_be_used_on_another_thread_than_its_loops() {
     until("the connection is closed", || running.counts().open() == 0);
 }
 
+#[test]
+fn an_upgrade_by_hyper_that_was_used_on_its_loop_goes_on_on_another_thread() {
+    let moves = async |request: Request| {
+        let upgrading = hyper::upgrade::on(request);
+        tokio::spawn(async move {
+            let mut io = upgrading.await.unwrap();
+            let mut byte = [0];
+            assert_eq!(read(&mut io, &mut byte).await.unwrap(), 1);
+            write_all(&mut io, &byte).await.unwrap();
+            tokio::task::spawn_blocking(move || {
+                futures_lite::future::block_on(async {
+                    assert_eq!(read(&mut io, &mut byte).await.unwrap(), 1);
+                    write_all(&mut io, &[byte[0]; 300_000]).await.unwrap();
+                    poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await.unwrap();
+                });
+            });
+        });
+        switching()
+    };
+    let running = server().tokio().start(router().route("/moves", any(moves))).unwrap();
+    let mut stream = upgraded(&running, "/moves", "ab");
+    expect(&mut stream, b"a");
+    expect(&mut stream, &[b'b'; 300_000]);
+    assert_eq!(read_all(stream), "");
+    until("the connection is closed", || running.counts().open() == 0);
+}
+
 /// The user of such a connection cannot close it any more.
 #[test]
 fn a_connection_that_was_used_on_its_loop_and_then_moved_away_ends_with_the_server() {

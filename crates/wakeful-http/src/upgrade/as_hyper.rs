@@ -6,13 +6,14 @@
 //! connection, which is not on any wire. This virtual connection has read [`REQUEST`], and answers
 //! when the response to the real request is an upgrade. It gives its io, [`Passed`], to the
 //! handler. From then on `Passed` reads and writes the real connection: directly on the loop of
-//! that connection, and by a task of that loop on another thread (`elsewhere`), for example if the
-//! Tokio runtime is beside the loops. Requests that ask for no upgrade get none of this.
+//! that connection, and by a task of that loop after its first use on another thread (`elsewhere`),
+//! for example if the Tokio runtime is beside the loops. Requests that ask for no upgrade get none of this.
 
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -143,12 +144,19 @@ impl Passed {
                 false => Connection::Elsewhere(elsewhere::open(&self.offer).map_err(error)?),
             };
         }
+        // It may have been used on its loop before.
+        if let Connection::Here(stream) = &self.connection
+            && stream.get().is_none()
+            && let Connection::Here(stream) = mem::replace(&mut self.connection, Connection::None)
+        {
+            self.connection = Connection::Elsewhere(elsewhere::goes_on(stream).map_err(error)?);
+        }
         let stream: Option<Pin<&mut dyn Io>> = match &mut self.connection {
             Connection::None => None,
             Connection::Here(stream) => stream.get_mut().map(|stream| Pin::new(stream) as _),
             Connection::Elsewhere(stream) => Some(Pin::new(stream)),
         };
-        Poll::Ready(stream.map(Some).ok_or_else(|| error(UpgradeError::OtherThread)))
+        Poll::Ready(stream.map(Some).ok_or_else(|| error(UpgradeError::Refused)))
     }
 }
 

@@ -22,10 +22,11 @@ use tokio::io::{
 };
 use wakeful::task::yield_now;
 use wakeful::time::sleep;
+use wakeful::{LoopBound, LoopHandle};
 
 use super::error::{self, UpgradeError};
 use super::offer::{Asker, Offer};
-use super::upgraded::Io;
+use super::upgraded::{Io, Upgraded};
 use crate::foreign_code::SafeWaker;
 
 /// The most bytes on their way between the threads, in each direction.
@@ -85,12 +86,37 @@ impl End {
 /// # Errors
 /// The loop of `offer` has ended.
 pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
+    let there = offer.clone();
+    carried(offer.home(), move || async move {
+        poll_fn(|cx| there.poll(Asker::HyperReads, cx)).await.ok()
+    })
+}
+
+/// The same for a connection that was used on its loop before.
+///
+/// # Errors
+/// The loop of the connection has ended.
+pub(super) fn goes_on(stream: LoopBound<Upgraded>) -> Result<Elsewhere, UpgradeError> {
+    let home = stream.home().clone();
+    carried(&home, move || async move { stream.into_inner().ok() })
+}
+
+fn carried<F: Future<Output = Option<Upgraded>> + 'static>(
+    home: &LoopHandle,
+    stream: impl FnOnce() -> F + Send + 'static,
+) -> Result<Elsewhere, UpgradeError> {
     let (far, near) = duplex(BUFFER);
     let (is_used, used) = async_channel::bounded(1);
-    let there = offer.clone();
     let end = Arc::<End>::default();
     let far = Far { stream: far, end: end.clone() };
-    let carrying = offer.home().spawn(move || carry(there, near, used, end));
+    let carrying = home.spawn(move || {
+        let stream = stream();
+        async move {
+            if let Some(stream) = stream.await {
+                carry(stream, near, used, end).await;
+            }
+        }
+    });
     carrying.map_err(|_| UpgradeError::Refused)?.detach();
     let (reader, writer) = (SafeWaker::default(), SafeWaker::default());
     Ok(Elsewhere { io: TokioIo::new(far), reader, writer, _is_used: is_used })
@@ -98,8 +124,7 @@ pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
 
 /// Ends when both directions have ended, when the client fails, or when the user is gone and all
 /// that it has written is sent.
-async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<End>) {
-    let Ok(stream) = poll_fn(|cx| offer.poll(Asker::HyperReads, cx)).await else { return };
+async fn carry(stream: Upgraded, near: DuplexStream, used: Receiver<()>, end: Arc<End>) {
     // Whenever the loop ends, bytes of the user may be on their way. `outward` says goodbye.
     stream.forgo_goodbye();
     let (mut from_client, mut to_client) = split(TokioIo::new(stream));

@@ -13,7 +13,7 @@
 //! Tokio gives each poll of the root future 128 operations, and all tasks of a turn share them.
 //! When none is left, the turn's phase 6 is over. If the user's future has used all of them, a
 //! whole turn comes before its next poll. If high-priority tasks have used all of them, a normal
-//! task comes first in the next turn.
+//! task comes first in the next turn. If callbacks have, tasks come before them there.
 //!
 //! # The edge
 //! Tokio watches the loop's epoll edge-triggered. The loop clears Tokio's readiness only when a

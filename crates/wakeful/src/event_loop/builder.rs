@@ -133,6 +133,7 @@ impl EventLoop {
             settings,
             skipped: Cell::new(false),
             normal_first_in: Cell::new(0),
+            tasks_first_in: Cell::new(0),
             arrivals: Arrivals::default(),
             values: LoopValues::default(),
             attempts: Attempts::default(),

@@ -53,6 +53,9 @@ pub(crate) struct Inner {
     /// The number of the turn in which a normal node comes before high-priority ones, because the
     /// turn before it had no operations left for one.
     pub(super) normal_first_in: Cell<u64>,
+    /// The number of the turn that runs no callbacks before the tasks, because those of the turn
+    /// before it left the tasks no operations.
+    pub(super) tasks_first_in: Cell<u64>,
     pub(super) arrivals: Arrivals,
     pub(super) values: LoopValues,
     /// To start a thread for blocking work.

@@ -109,11 +109,16 @@ impl Inner {
 
     /// Phase 5: runs the callbacks that were queued when the phase began.
     fn run_next_turn_callbacks(&self, budget: &mut Budget<'_>) -> io::Result<()> {
-        if self.callbacks.next_turn.is_empty() {
+        let turn = self.counters.turns.get();
+        if self.callbacks.next_turn.is_empty() || self.tasks_first_in.get() == turn {
             return Ok(());
         }
         let queued = u32::try_from(self.callbacks.next_turn.len()).unwrap_or(u32::MAX);
-        self.run_callbacks(&self.callbacks.next_turn, queued, budget)
+        self.run_callbacks(&self.callbacks.next_turn, queued, budget)?;
+        if budget.lacks_operations() {
+            self.tasks_first_in.set(turn.wrapping_add(1));
+        }
+        Ok(())
     }
 
     /// Phase 7: runs callbacks, also those that are queued meanwhile.

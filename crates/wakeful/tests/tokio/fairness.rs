@@ -1,6 +1,7 @@
 //! Whatever floods the thread, the other side has its step.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::thread;
@@ -9,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use wakeful::{LoopHandle, Priority};
 
-use crate::on_a_guest;
+use crate::{on_a_guest, soon};
 
 const ROUNDS: usize = 100;
 
@@ -41,6 +42,32 @@ fn a_flood_of_tokio_s_tasks_does_not_starve_the_loop() {
         wakeful::time::sleep(std::time::Duration::from_millis(1)).await;
         posts.await.unwrap();
         assert!(flood.iter().all(|task| !task.is_finished()));
+    });
+}
+
+/// Callbacks of a turn run before its tasks.
+#[test]
+fn a_callback_of_each_turn_that_uses_all_operations_of_tokio_does_not_starve_tasks() {
+    fn takes(free: Rc<tokio::sync::Mutex<()>>, times: Rc<Cell<u64>>) {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        while pin!(free.lock()).poll(&mut cx).is_ready() {
+            times.set(times.get() + 1);
+        }
+        wakeful::run_next_turn(move || takes(free, times));
+    }
+    on_a_guest(async {
+        let times = Rc::new(Cell::new(0));
+        takes(Rc::default(), times.clone());
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let task = wakeful::spawn(async move {
+            for _ in 0..ROUNDS {
+                sender.send(()).unwrap();
+                receiver.recv().await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        });
+        soon(task).await.unwrap();
+        assert!(times.get() > ROUNDS as u64, "the callbacks go on, too");
     });
 }
 
