@@ -17,6 +17,10 @@ pub(crate) trait Liveness {
     /// client. It makes one system call.
     fn unsent(&self) -> usize;
 
+    /// Returns how many written bytes a reset could still take from the client. The bytes in a Unix
+    /// socket are the client's, however the connection ends. It makes one system call at most.
+    fn at_risk(&self) -> usize;
+
     /// Returns how many of the `written` bytes the client has taken: those that reached the kernel
     /// and are not [unsent](Self::unsent). With TLS these are encrypted bytes, whatever was written
     /// to it. It makes one system call.
@@ -46,6 +50,10 @@ impl Liveness for Stream {
         Self::unsent(self).unwrap_or(0)
     }
 
+    fn at_risk(&self) -> usize {
+        self.plain_tcp().map_or(0, |_| Liveness::unsent(self))
+    }
+
     fn resets_at_close(&self) {
         if let Some(stream) = self.plain_tcp() {
             // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
@@ -68,6 +76,10 @@ impl<IO: Liveness> Liveness for TlsStream<IO> {
 
     fn unsent(&self) -> usize {
         self.get_ref().unsent()
+    }
+
+    fn at_risk(&self) -> usize {
+        self.get_ref().at_risk()
     }
 
     fn taken(&self, _: u64) -> i64 {

@@ -30,6 +30,10 @@ impl<IO: Liveness> Liveness for Rewound<IO> {
         self.stream.unsent()
     }
 
+    fn at_risk(&self) -> usize {
+        self.stream.at_risk()
+    }
+
     fn taken(&self, written: u64) -> i64 {
         self.stream.taken(written)
     }

@@ -64,7 +64,7 @@ pub(super) async fn close(
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {
                 lingering_close::linger_while_it_takes(&mut io, Liveness::unsent).await;
-                observed.is_unsent.set(Liveness::unsent(&io) > 0);
+                observed.is_unsent.set(io.at_risk() > 0);
             }
             if result.as_ref().is_err_and(hyper::Error::is_user) {
                 close_after_failure(io, observed).await;

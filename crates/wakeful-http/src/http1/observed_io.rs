@@ -186,8 +186,8 @@ impl<IO: Io + Liveness> Write for ObservedIo<IO> {
         // What hyper has read is the client's end, or is still in its buffer. Then `close` waits
         // anyway. The end of our own side must not count.
         if !self.observed.is_shut.replace(true) && !self.observed.comes.get() {
-            let unsent = Liveness::unsent(&*self.io());
-            self.observed.is_unsent.set(unsent > 0);
+            let at_risk = self.io().at_risk();
+            self.observed.is_unsent.set(at_risk > 0);
         }
         let shut = self.io().poll_shutdown(cx);
         self.waits(shut.is_pending());

@@ -379,6 +379,10 @@ impl Liveness for NeverShut {
         1
     }
 
+    fn at_risk(&self) -> usize {
+        1
+    }
+
     fn plain_tcp(&self) -> Option<&TcpStream> {
         None
     }
