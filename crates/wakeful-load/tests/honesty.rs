@@ -299,7 +299,7 @@ fn an_overloaded_server_makes_the_run_invalid() {
     assert!(reasons[0].contains("answered in time"), "{reasons:?}");
     // What came in the measured time, and neither what came later nor what should have come.
     let throughput = measurement.to_run("null").throughput;
-    assert!((1.0..205.0).contains(&throughput), "{throughput}");
+    assert!((1.0..1000.0).contains(&throughput), "{throughput}");
 }
 
 #[test]
