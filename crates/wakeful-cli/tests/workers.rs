@@ -1375,6 +1375,45 @@ fn who_connects_while_an_upgrade_drops_a_unix_socket_is_answered_or_refused() {
     }
 }
 
+/// The only worker is full, and leaves nobody to others: there are none.
+#[test]
+fn who_waits_for_a_full_worker_is_served_when_its_address_goes_or_its_master_is_killed() {
+    for is_killed in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let settings = directory.path().join("settings.toml");
+        let listen = |more: &str| fs::write(&settings, format!("listen = [\"127.0.0.1:0\"{more}]"));
+        listen(&format!(", \"unix:{}\"", socket.display())).unwrap();
+        let arguments = ["--config", settings.to_str().unwrap(), "--workers", "1"];
+        let mut master = Master::start(&[&arguments[..], &["--max-connections", "1"]].concat());
+        let (before, workers) = (master.pid(), master.workers());
+        let connect = || {
+            let stream = UnixStream::connect(&socket).unwrap();
+            stream.set_read_timeout(Some(GUARD)).unwrap();
+            stream
+        };
+        let mut slow = connect();
+        slow.write_all(b"GET /sleep/1000 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let waiting = [(); 3].map(|()| connect());
+        // So that the slow request has been read.
+        thread::sleep(Duration::from_millis(100));
+        if is_killed {
+            master.orphans.clone_from(&workers);
+            signal(before, "KILL");
+            master.first.wait().unwrap();
+        } else {
+            listen("").unwrap();
+            master.signal("USR2");
+        }
+        for mut waiting in waiting {
+            asks(&mut waiting).expect("who waits is answered");
+        }
+        if !is_killed {
+            assert!(master.first.wait().unwrap().success(), "{}", master.log());
+        }
+    }
+}
+
 #[test]
 fn a_unix_socket_s_file_that_is_another_server_s_is_told_and_stays() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! succeeds it.
 
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -38,8 +39,8 @@ pub(crate) struct Listeners {
     admin: Vec<Listening>,
     /// The names of the predecessor's sockets that are no longer in the settings.
     dropped: Vec<String>,
-    /// The Unix sockets among them.
-    dropped_unix: Vec<SharedListener>,
+    /// And these sockets.
+    dropped_sockets: Vec<SharedListener>,
 }
 
 #[derive(Debug)]
@@ -90,11 +91,10 @@ impl Listeners {
             kept: Kept::Yes,
         };
         all.extend(passed.into_iter().map(named));
-        let (mut dropped, mut dropped_unix) = (Vec::new(), Vec::new());
+        let (mut dropped, mut dropped_sockets) = (Vec::new(), Vec::new());
         for (name, socket) in inherited {
             dropped.push(address(name));
-            let socket = SharedListener::from_predecessor(socket).ok();
-            dropped_unix.extend(socket.filter(|one| one.socket_addr().is_none()));
+            dropped_sockets.extend(SharedListener::from_predecessor(socket).ok());
         }
         dropped.dedup();
         for name in &dropped {
@@ -107,7 +107,7 @@ impl Listeners {
             // The manager may still have the sockets of an earlier master.
             dropped.extend(addrs.iter().map(ToString::to_string));
         }
-        let listeners = Self { all, groups, admin, dropped, dropped_unix };
+        let listeners = Self { all, groups, admin, dropped, dropped_sockets };
         listeners.serves_somewhere()?;
         listeners.warn_of_lost_files();
         Ok(listeners)
@@ -167,9 +167,8 @@ impl Listeners {
     /// then forgets the ones that are no longer in the settings.
     pub(crate) fn take_over(&mut self) {
         self.every().for_each(|one| one.socket.take_file());
-        // Without its file a socket gets no more clients, before the old workers stop accepting.
-        self.dropped_unix.drain(..).for_each(|one| one.take_file());
         self.let_in_again();
+        self.drop_what_is_dropped();
         let before = self.every_mut().filter(|one| one.kept == Kept::Before);
         before.for_each(|one| one.kept = Kept::No);
         if !systemd::keeps_sockets() {
@@ -179,6 +178,19 @@ impl Listeners {
             systemd::forget(&name);
         }
         self.give_to_keep(Kept::No);
+    }
+
+    /// Lets nobody in any more where only the old workers accept. They drain when this master is
+    /// in charge, and serve who has come by then.
+    fn drop_what_is_dropped(&mut self) {
+        let dropped = mem::take(&mut self.dropped_sockets);
+        dropped.iter().for_each(|one| {
+            one.take_file();
+            let_nobody_in(one);
+        });
+        if dropped.iter().any(is_reached_by_others) {
+            thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
+        }
     }
 
     /// Gives the service manager the sockets that it should keep, and for which it had no room

@@ -438,7 +438,8 @@ fn clients_that_connect_while_a_successor_fails_come_to_its_predecessor_only() {
                     .for_each(|place| old.sockets_of(place).for_each(|one| _ = accept_all(one)));
             }
         });
-        assert_eq!(chosen(&old), (0..first).collect::<Vec<_>>());
+        // On a busy machine the kernel may be late with the last handshakes.
+        assert!((0..20).any(|_| chosen(&old) == (0..first).collect::<Vec<_>>()));
     }
 }
 

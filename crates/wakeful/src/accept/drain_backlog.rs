@@ -1,7 +1,8 @@
 //! What a draining server does with the connections in a listener's backlog: it serves them, and
 //! then closes the listener. If another process has the socket, too, the server serves as many as
 //! it has room for, and leaves the others in the backlog, for another worker or the next server:
-//! unless all of these processes end, which [`SharedListener::let_nobody_in`] has told them.
+//! unless all of these processes end, which [`SharedListener::let_nobody_in`] has told them, or
+//! this is a worker without a master.
 //!
 //! The limit of connections still applies, and descriptors may be short. Permits and descriptors
 //! become free when open connections close, and these close when they are told of the drain. So a
@@ -24,6 +25,7 @@ use super::descriptors::Descriptors;
 use super::loop_server::LoopServer;
 use super::route::Route;
 use super::syn_filter;
+use crate::balance::siblings::OurTurn;
 use crate::net::Listener;
 use crate::sys::panics;
 use crate::task::consume_budget;
@@ -53,7 +55,7 @@ pub(super) async fn accept_out<H, F>(
     while taken < GREATEST_BACKLOG {
         let permit = match server.shared.limit.try_permit() {
             Some(permit) => permit,
-            None if is_left_to_others(&listener) || listener.is_empty() => break,
+            None if others_serve(&listener, &server) || listener.is_empty() => break,
             None => {
                 server.shared.tell_connections();
                 server.shared.limit.permit().await
@@ -68,7 +70,7 @@ pub(super) async fn accept_out<H, F>(
         match served {
             Ok(()) => taken += 1,
             // accept(2) reports EMFILE even if no connection waits.
-            Err(_) if is_left_to_others(&listener) || listener.is_empty() => break,
+            Err(_) if others_serve(&listener, &server) || listener.is_empty() => break,
             Err(error) => {
                 server.shared.tell_connections();
                 let is_helped =
@@ -89,6 +91,13 @@ pub(super) async fn accept_out<H, F>(
 /// socket end.
 fn is_left_to_others(listener: &Listener) -> bool {
     listener.is_lent() && !syn_filter::is_attached(listener.fd())
+}
+
+/// Does another worker or the next server serve the remaining connections, as far as is known? A
+/// worker whose master is gone does not rely on it: the other workers may end as well.
+fn others_serve<H>(listener: &Listener, server: &LoopServer<H>) -> bool {
+    let is_orphan = || server.shared.balancer.turn().is_some_and(OurTurn::is_orphaned);
+    is_left_to_others(listener) && !is_orphan()
 }
 
 /// Raises the soft limit of descriptors to the hard one. `false`: it was there already, or the call

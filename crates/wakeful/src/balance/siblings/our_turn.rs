@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::Sibling;
 use super::list::{List, State};
 use super::page::Page;
@@ -81,6 +83,12 @@ impl OurTurn {
     /// No descriptors left.
     pub(crate) fn lifeline(&self) -> io::Result<OwnedFd> {
         self.sibling.lifeline().try_clone_to_owned()
+    }
+
+    /// Is the master gone? This asks the kernel, so it does not depend on what this worker has heard.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        let mut lifeline = [PollFd::from_borrowed_fd(self.sibling.lifeline(), PollFlags::IN)];
+        matches!(poll(&mut lifeline, Some(&Timespec::default())), Ok(1..))
     }
 
     /// Notes that the master is gone. From now on it is always this worker's turn.
