@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal as Name;
 use rustix::process::Signal;
 
+use super::process::Process;
 use super::{ONE_SIGNAL, Running};
 use crate::pid_file::PidFile;
 use crate::settings::MOST_WORKERS;
@@ -84,7 +85,7 @@ impl Running {
                 self.resume();
                 self.want(signal, self.crew.wanted() + 1);
             }
-            Request::Fewer => self.want(signal, self.crew.wanted().saturating_sub(1)),
+            Request::Fewer => self.want_fewer(signal),
             Request::DrainWorkers => {
                 tracing::info!("{signal}: the workers drain, and this master stays");
                 self.before_pause.get_or_insert(self.crew.wanted());
@@ -214,6 +215,27 @@ impl Running {
         self.resume();
         systemd::reloading();
         self.crew.replace_all();
+    }
+
+    /// The worker in the last place leaves, unless it is the only one that serves.
+    fn want_fewer(&mut self, signal: Name) {
+        let last = self.crew.wanted().saturating_sub(1);
+        if last > 0 && self.serves(last) && !(0..last).any(|place| self.serves(place)) {
+            tracing::warn!(
+                "{signal}: no effect, because no other worker serves: they start, have failed, or \
+                 are stopped"
+            );
+            return;
+        }
+        self.want(signal, last);
+    }
+
+    /// Does a worker accept in this place that is not stopped (SIGSTOP)?
+    fn serves(&self, place: usize) -> bool {
+        let is_stopped = |one: &Process| {
+            one.is_stopped && self.crew.place_and_state(one.id).is_some_and(|(at, _)| at == place)
+        };
+        self.crew.accepts(place) && !self.processes.iter().any(is_stopped)
     }
 
     fn want(&mut self, signal: Name, wanted: usize) {

@@ -46,6 +46,27 @@ fn a_worker_that_is_wanted_again_before_it_drains_gets_connections_again() {
 }
 
 #[test]
+fn the_only_worker_that_serves_stays_when_fewer_are_wanted() {
+    let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+    let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).workers(2);
+    let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+    let now = Instant::now();
+    assert!(running.crew.next(now).is_some());
+    let workers = [0, 1].map(|place| running.crew.started(place, now));
+    for worker in workers {
+        running.crew.ready(worker);
+    }
+    // Another one for this place may never serve.
+    running.crew.lost(workers[0], true, now);
+    running.take(Name::SIGTTOU, Request::Fewer);
+    assert_eq!(running.crew.wanted(), 2);
+    let again = running.crew.started(0, now);
+    running.crew.ready(again);
+    running.take(Name::SIGTTOU, Request::Fewer);
+    assert_eq!(running.crew.wanted(), 1);
+}
+
+#[test]
 fn a_first_worker_that_is_no_longer_wanted_does_not_keep_its_master_from_taking_charge() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pid");
