@@ -7,7 +7,8 @@
 //! when the response to the real request is an upgrade. It gives its io, [`Passed`], to the
 //! handler. From then on `Passed` reads and writes the real connection: directly on the loop of
 //! that connection, and by a task of that loop after its first use on another thread (`elsewhere`),
-//! for example if the Tokio runtime is beside the loops. Requests that ask for no upgrade get none of this.
+//! for example if the Tokio runtime is beside the loops. Requests that ask for no upgrade get none
+//! of this.
 
 use std::cell::Cell;
 use std::convert::Infallible;

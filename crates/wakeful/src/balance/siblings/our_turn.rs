@@ -85,7 +85,8 @@ impl OurTurn {
         self.sibling.lifeline().try_clone_to_owned()
     }
 
-    /// Is the master gone? This asks the kernel, so it does not depend on what this worker has heard.
+    /// Is the master gone? This asks the kernel, so it does not depend on what this worker has
+    /// heard.
     pub(crate) fn is_orphaned(&self) -> bool {
         let mut lifeline = [PollFd::from_borrowed_fd(self.sibling.lifeline(), PollFlags::IN)];
         matches!(poll(&mut lifeline, Some(&Timespec::default())), Ok(1..))
