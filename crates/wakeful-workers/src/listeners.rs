@@ -268,7 +268,7 @@ impl Listeners {
     /// Undoes [`let_nobody_in`](Self::let_nobody_in) at the TCP sockets that all workers share. A
     /// master that is dead by now, before or after this one, may have done that.
     pub(crate) fn let_in_again(&self) {
-        let tcp = self.all.iter().filter(|one| !one.is_unix());
+        let tcp = self.every().filter(|one| !one.is_unix());
         tcp.for_each(|one| let_in_again(one.socket.as_fd()));
     }
 

@@ -80,7 +80,7 @@ where
             // is idle. It was waited for already, so both waits are shorter than a grace period.
             if let Ok(io) = Rc::try_unwrap(io)
                 && let mut io = io.into_inner()
-                && io.at_risk() > 0
+                && Liveness::unsent(&io) > 0
             {
                 let silence = state.loop_state().going_away() / 2;
                 lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent).await;

@@ -130,6 +130,8 @@ async fn carry(stream: Upgraded, near: DuplexStream, used: Receiver<()>, end: Ar
     let (mut from_client, mut to_client) = split(TokioIo::new(stream));
     let (mut from_user, mut to_user) = split(near);
     let outward = async {
+        // It may have been written to on its loop, and not flushed.
+        to_client.flush().await?;
         copy(&mut from_user, &mut to_client).await?;
         if end.user_has_panicked.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionAborted.into());

@@ -120,6 +120,7 @@ impl Answers {
             // Nobody will see the answer.
             self.are_lost = true;
             self.out.clear();
+            self.placed = 0;
         }
         &mut self.out
     }

@@ -122,7 +122,7 @@ impl Input {
             } else if self.end == size {
                 return Err(NO_MEMORY);
             }
-        } else if self.buffer.len() > BUFFER && self.end <= BUFFER {
+        } else if self.buffer.len() > BUFFER && self.end < BUFFER {
             self.buffer.truncate(BUFFER);
             self.buffer.shrink_to_fit();
         }

@@ -269,6 +269,28 @@ fn large_values_go_through_and_larger_ones_are_refused() {
     });
 }
 
+/// A buffer of 64 KiB holds such a command, and exactly 16 KiB of the next one.
+#[test]
+fn a_pipeline_of_large_commands_of_any_length_goes_on() {
+    each(|service| {
+        let mut client = service.connect();
+        for less in [0, 1, 16 << 10] {
+            let value = vec![b'x'; 49_152 - 30 - less];
+            let set = [
+                format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len()).as_bytes(),
+                &value,
+                b"\r\n",
+            ]
+            .concat();
+            let thirty = set.repeat(30);
+            for _ in 0..10 {
+                client.send(&thirty);
+                (0..30).for_each(|_| assert_eq!(client.answer(), ok()));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_client_that_is_refused_reads_why_though_it_goes_on_sending() {
     each(|service| {
