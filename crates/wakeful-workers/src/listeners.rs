@@ -180,8 +180,8 @@ impl Listeners {
         self.give_to_keep(Kept::No);
     }
 
-    /// Lets nobody in any more where only the old workers accept. They drain when this master is
-    /// in charge, and serve who has come by then.
+    /// Lets no more clients in at sockets that only the old workers have. These drain when this
+    /// master is in charge, and serve the clients that have come by then.
     fn drop_what_is_dropped(&mut self) {
         let dropped = mem::take(&mut self.dropped_sockets);
         dropped.iter().for_each(|one| {

@@ -112,8 +112,8 @@ impl Running {
         }
         // Operators learn of the end before clients notice it.
         self.list_workers();
-        // Whoever signals all processes has told the successor just now. If this came later, it
-        // would be a second signal there.
+        // A signal to all processes has just reached the successor, too. If this one came later,
+        // it would be a second signal there.
         if let Some(successor) = &mut self.successor {
             successor.give_up(self.ends_by);
         }
