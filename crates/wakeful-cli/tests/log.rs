@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::{GUARD, PROGRAM};
 use rustix::process::{Resource, Rlimit};
@@ -340,9 +340,9 @@ fn an_access_log_that_nobody_reads_holds_up_neither_the_start_nor_the_end() {
     serves_and_drains("fifo", service);
 }
 
-/// How long a worker and its master take for their end. The worker ends its access log, then its
-/// log, and its master ends its own after it.
-fn end_with_logs_that_nobody_reads() -> Duration {
+/// A worker ends its access log, then its log, and its master ends its own after it.
+#[test]
+fn logs_that_nobody_reads_hold_up_the_end_of_workers_for_less_than_a_second_each() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -362,12 +362,5 @@ fn end_with_logs_that_nobody_reads() -> Duration {
     }
     let start = Instant::now();
     assert_eq!(service.end().code(), Some(0));
-    start.elapsed()
-}
-
-#[test]
-fn logs_that_nobody_reads_hold_up_the_end_of_workers_for_less_than_a_second_each() {
-    // A busy machine may take longer now and then.
-    let is_so = || end_with_logs_that_nobody_reads() < Duration::from_secs(3);
-    assert!((0..5).any(|_| is_so()));
+    assert!(start.elapsed().as_secs() < 3, "{:?}", start.elapsed());
 }

@@ -251,7 +251,7 @@ fn frames_for_which_the_process_has_no_memory_close_their_connection() {
     drop(unfinished);
 }
 
-/// So many buffers that the memory ends little by little.
+/// Many small buffers take the memory, until none is left.
 #[test]
 fn short_frames_for_which_the_process_has_no_memory_close_their_connection() {
     let pid = std::process::id().to_string();
