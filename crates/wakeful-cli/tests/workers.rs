@@ -1496,7 +1496,7 @@ fn is_answered(mut slow: TcpStream) -> bool {
 /// A terminal and timeout(1) do this.
 #[test]
 fn a_signal_to_the_whole_process_group_is_one_signal() {
-    for name in ["TERM", "INT"] {
+    for name in ["TERM", "INT", "QUIT", "PWR"] {
         let mut command = Command::new(PROGRAM);
         command.process_group(0);
         // An address that is not local to this host: the server waits for handshakes that are under

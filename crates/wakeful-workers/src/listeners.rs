@@ -77,7 +77,8 @@ impl Listeners {
         let before: Vec<_> =
             all.iter().map(|one: &Listening| one.socket.local_addr().clone()).collect();
         let before: Vec<_> = before.into_iter().chain(groups.addrs().cloned()).collect();
-        let admin = open(admin, &before, &mut inherited)?;
+        let admin = open(admin, &before, &mut inherited);
+        let admin = admin.inspect_err(|_| groups.stop_what_is_made())?;
         let is_passed = |(name, _): &Inherited| name == PASSED;
         let again = inherited.extract_if(.., |one| is_passed(one));
         let again = again.map(|(_, socket)| SharedListener::from_master(socket));

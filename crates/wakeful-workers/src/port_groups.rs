@@ -79,19 +79,33 @@ impl PortGroups {
         inherited: &mut Vec<Inherited>,
     ) -> io::Result<Self> {
         let mut this = Self { loops, ..Self::default() };
-        for addr in addrs {
-            let (mut group, is_open) = match PortGroup::inherit(addr, inherited)? {
-                // The predecessor still gets the connections, and continues if this master fails.
-                Some(group) => (group, false),
-                None => {
-                    let before: Vec<_> = this.addrs().cloned().collect();
-                    (PortGroup::bind(addr, &before)?, true)
-                }
-            };
-            group.fill(0..workers * loops, is_open)?;
-            this.groups.push(group);
-        }
+        let opened = addrs.iter().try_for_each(|addr| this.add(addr, workers, inherited));
+        opened.inspect_err(|_| this.stop_what_is_made())?;
         Ok(this)
+    }
+
+    fn add(
+        &mut self,
+        addr: &ListenAddr,
+        workers: usize,
+        inherited: &mut Vec<Inherited>,
+    ) -> io::Result<()> {
+        let (group, is_open) = match PortGroup::inherit(addr, inherited)? {
+            // The predecessor still gets the connections, and continues if this master fails.
+            Some(group) => (group, false),
+            None => {
+                let before: Vec<_> = self.addrs().cloned().collect();
+                (PortGroup::bind(addr, &before)?, true)
+            }
+        };
+        let slots = 0..workers * self.loops;
+        self.groups.push(group);
+        self.groups.last_mut().map_or(Ok(()), |group| group.fill(slots, is_open))
+    }
+
+    /// Called when a successor cannot start, before it closes its sockets.
+    pub(crate) fn stop_what_is_made(&self) {
+        self.groups.iter().flat_map(PortGroup::made_here).for_each(stop_listening);
     }
 
     /// The sockets that no predecessor has, if nothing has changed since they were opened.
@@ -295,7 +309,8 @@ impl PortGroups {
         }
         self.groups.iter_mut().for_each(PortGroup::steer_anew);
         // The last one stops first, so that the others keep their places.
-        its_own.into_iter().rev().for_each(stop_listening);
+        let its_own = its_own.into_iter().rev().map(SharedListener::from_master);
+        its_own.flatten().for_each(|socket| stop_listening(&socket));
         self.groups.iter_mut().for_each(PortGroup::steer);
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use wakeful::limits::explain_call_error;
 
 use crate::sys;
@@ -107,17 +106,23 @@ impl Drop for Signals {
     }
 }
 
+/// The signals that would end a worker, though they are requests to its master. (TERM and INT drain
+/// it, and XCPU is about its own CPU time.)
+const OF_THE_MASTER: [Signal; 5] =
+    [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGQUIT, Signal::SIGPWR];
+
 /// Makes a worker survive signals that make requests to a master. A program that signals all
-/// processes of a service or a terminal means the master, which also sends HUP so that files are
-/// reopened. Handlers that the program has registered for HUP, USR1 and USR2 are still called.
+/// processes of a service or a terminal means the master, which tells its workers to drain. It also
+/// sends them HUP so that files are reopened. Handlers that the program has registered for these
+/// signals are still called.
 ///
 /// TTIN and TTOU are ignored, which the programs that a worker executes inherit. With a handler, a
 /// write to a terminal from the background would begin again without end, if the terminal does not
 /// allow it (`stty tostop`).
 pub(crate) fn survive_requests() {
-    let caught = [SIGHUP, SIGUSR1, SIGUSR2]
-        .into_iter()
-        .try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(drop));
+    let caught = OF_THE_MASTER.into_iter().try_for_each(|signal| {
+        signal_hook::flag::register(signal as i32, Arc::default()).map(drop)
+    });
     if let Err(error) = caught.and(sys::ignore(&[Signal::SIGTTIN, Signal::SIGTTOU])) {
         tracing::warn!(%error, "cannot catch HUP: it would end this worker");
     }
@@ -130,7 +135,7 @@ pub(crate) fn survive_requests() {
 /// None that the kernel documents.
 pub(crate) fn survive_requests_in_program() -> io::Result<()> {
     // Handlers do not survive an `exec`, but ignored signals stay ignored, as TTIN and TTOU do.
-    sys::ignore(&[Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2])
+    sys::ignore(&OF_THE_MASTER)
 }
 
 impl AsFd for Signals {

@@ -3,6 +3,10 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rustix::net::sockopt::{set_socket_linger, socket_acceptconn};
+use rustix::net::{Shutdown, shutdown};
+use socket2::SockRef;
+
 use super::*;
 use crate::systemd;
 
@@ -18,25 +22,37 @@ fn addr(groups: &PortGroups) -> SocketAddr {
     groups.groups[0].members[0].socket.socket_addr().unwrap()
 }
 
-/// Accepts what waits at this socket.
-fn accept_all(socket: &SharedListener) -> usize {
+/// Accepts what waits at this socket: the addresses of the clients.
+fn accept_from(socket: &SharedListener) -> Vec<SocketAddr> {
     let listener = TcpListener::from(socket.as_fd().try_clone_to_owned().unwrap());
     listener.set_nonblocking(true).unwrap();
-    std::iter::from_fn(|| listener.accept().ok()).count()
+    std::iter::from_fn(|| Some(listener.accept().ok()?.1)).collect()
+}
+
+/// Accepts what waits at this socket.
+fn accept_all(socket: &SharedListener) -> usize {
+    accept_from(socket).len()
+}
+
+/// As `ss -K` does.
+fn shut_down(socket: &SharedListener) {
+    shutdown(socket, Shutdown::Read).unwrap();
 }
 
 /// Which slots have got some of 200 connections.
 fn chosen(groups: &PortGroups) -> Vec<usize> {
     let clients: Vec<_> =
         (0..200).map(|_| TcpStream::connect(addr(groups)).expect("refused")).collect();
-    let mut chosen = BTreeSet::new();
-    let (mut accepted, since) = (0, Instant::now());
+    let mut waiting: BTreeSet<_> =
+        clients.iter().map(|client| client.local_addr().unwrap()).collect();
+    let (mut chosen, since) = (BTreeSet::new(), Instant::now());
     // On a busy machine the kernel may be late with the last handshakes.
-    while accepted < clients.len() && since.elapsed() < Duration::from_secs(1) {
+    while !waiting.is_empty() && since.elapsed() < Duration::from_secs(1) {
         for member in &groups.groups[0].members {
-            let count = accept_all(&member.socket);
-            accepted += count;
-            chosen.extend((count > 0).then_some(member.slot));
+            for client in accept_from(&member.socket) {
+                // Clients of before may wait there, too.
+                chosen.extend(waiting.remove(&client).then_some(member.slot));
+            }
         }
     }
     chosen.into_iter().collect()
@@ -252,7 +268,9 @@ fn a_successor_has_the_sockets_in_their_order_and_its_own_get_nothing_before_it_
     let held = new.for_worker(3).unwrap();
     drop(new);
     old.steer_again(made, Instant::now());
-    assert_eq!(rustix::net::sockopt::socket_acceptconn(&held[0]), Ok(false));
+    assert_eq!(socket_acceptconn(&held[0]), Ok(false));
+    // While it stopped, no client came in.
+    SockRef::from(&held[0]).detach_filter().unwrap();
     assert_eq!(chosen(&old), [0, 2]);
     // So the next socket has the place in the list that this master believes.
     old.make(3, 4).unwrap();
@@ -265,6 +283,22 @@ fn a_successor_has_the_sockets_in_their_order_and_its_own_get_nothing_before_it_
     new.take_charge(2, Instant::now());
     old.clear();
     assert_eq!(chosen(&new), [0, 1]);
+}
+
+/// A later address is in use.
+#[test]
+fn a_successor_that_cannot_open_all_its_sockets_stops_those_that_it_has_made() {
+    let old = groups(1, 1);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addrs = [any()[0].clone(), taken.local_addr().unwrap().into()];
+    while_clients_connect(addr(&old), || {
+        for _ in 0..200 {
+            let mut inherited = old.for_successor().unwrap();
+            PortGroups::open(&addrs, (5, 1), &mut inherited).unwrap_err();
+            accept_all(&old.groups[0].members[0].socket);
+        }
+    });
+    assert_eq!(chosen(&old), [0]);
 }
 
 #[test]
@@ -319,7 +353,7 @@ fn a_place_that_a_predecessor_had_for_fewer_loops_has_one_for_each_of_them() {
 #[test]
 fn a_socket_that_somebody_shuts_down_listens_again_in_its_new_place() {
     let mut groups = groups(4, 1);
-    stop_listening(&groups.groups[0].members[1].socket);
+    shut_down(&groups.groups[0].members[1].socket);
     groups.listen_again();
     assert_eq!(slots(&groups), [0, 3, 2, 1]);
     assert_eq!(chosen(&groups), [0, 1, 2, 3]);
@@ -332,7 +366,7 @@ fn a_socket_that_somebody_shuts_down_listens_again_in_its_new_place() {
 fn a_socket_that_somebody_shuts_down_listens_again_after_its_worker_is_dead() {
     for dead in 0..3 {
         let mut groups = groups(3, 1);
-        stop_listening(&groups.groups[0].members[dead].socket);
+        shut_down(&groups.groups[0].members[dead].socket);
         groups.avoid(dead);
         let others: Vec<_> = (0..3).filter(|place| *place != dead).collect();
         assert_eq!(chosen(&groups), others);
@@ -350,7 +384,7 @@ fn a_socket_that_somebody_shuts_down_listens_again_after_its_worker_is_dead() {
 fn a_socket_that_somebody_shuts_down_listens_again_for_a_new_worker_in_its_place_only() {
     let mut groups = groups(3, 1);
     for place in [0, 2] {
-        stop_listening(&groups.groups[0].members[place].socket);
+        shut_down(&groups.groups[0].members[place].socket);
     }
     groups.listen_again_at(2);
     groups.admit(2);
@@ -365,7 +399,7 @@ fn a_socket_that_somebody_shuts_down_listens_again_for_a_new_worker_in_its_place
 fn while_a_socket_is_shut_down_connections_go_to_the_open_ones_of_the_others() {
     for stopped in 0..3 {
         let mut groups = groups(3, 1);
-        stop_listening(&groups.groups[0].members[stopped].socket);
+        shut_down(&groups.groups[0].members[stopped].socket);
         let others: Vec<_> = (0..3).filter(|place| *place != stopped).collect();
         groups.make(3, 5).unwrap();
         groups.make(4, 5).unwrap();
@@ -401,7 +435,10 @@ fn while_clients_connect(addr: SocketAddr, act: impl FnOnce()) {
         let clients = [(); 2].map(|()| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    drop(TcpStream::connect(addr).expect("refused"));
+                    let client = TcpStream::connect(addr).expect("refused");
+                    // Without a TIME_WAIT: the kernel's table for them gets full. Then a new client
+                    // has the port of one that is not accepted yet, and is reset.
+                    set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
                 }
             })
         });
