@@ -52,8 +52,8 @@ fn is_held(device: &OwnedFd) -> bool {
     latency_device::in_force(device).unwrap() == Some(Duration::ZERO)
 }
 
-/// Sends a request, and the next one not before the server sleeps. Otherwise a client that is faster
-/// than the server keeps it awake, and where nothing is woken, nothing is held.
+/// Sends a request, and the next one not before the server sleeps. Otherwise a client that is
+/// faster than the server keeps it awake, and where nothing is woken, nothing is held.
 fn asks(addr: &str) {
     assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200"));
     std::thread::sleep(Duration::from_micros(500));

@@ -323,10 +323,10 @@ pub(crate) fn address_of(known: &str) -> Option<&str> {
 /// Stops listening for good, in all processes, because a worker of the predecessor may have the
 /// socket for a while.
 ///
-/// The kernel takes the socket out of the list of its port first, and then out of the table in which
-/// it looks for listeners. In between, it gives a new client to this socket, whatever the program
-/// says, and would reset it. So a filter drops the client's first segment, and the client sends it
-/// again.
+/// The kernel takes the socket out of the list of its port first, and then out of the table in
+/// which it looks for listeners. In between, it gives a new client to this socket, whatever the
+/// program says, and would reset it. So a filter drops the client's first segment, and the client
+/// sends it again.
 pub(super) fn stop_listening(socket: &SharedListener) {
     let_nobody_in(socket);
     if let Err(error) = shutdown(socket, Shutdown::Read) {
