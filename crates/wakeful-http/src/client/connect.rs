@@ -100,7 +100,8 @@ async fn connect_any(addrs: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut last = None;
     for addr in addrs {
         attempts.push(connect_tcp(addr));
-        while let Ok(Some(ended)) = timeout(NEXT_ATTEMPT, attempts.next()).await {
+        // If one fails meanwhile, the next one begins at once.
+        if let Ok(Some(ended)) = timeout(NEXT_ATTEMPT, attempts.next()).await {
             match ended {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),
@@ -132,5 +133,29 @@ mod tests {
         );
         assert_eq!(by_turns(read(given)), read(turns));
         assert_eq!(by_turns(Vec::new()), []);
+    }
+
+    #[test]
+    fn addresses_that_refuse_cost_no_time_while_another_one_does_not_answer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        // A full backlog: the kernel answers no further client.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&silent, 0).unwrap();
+        let _in_backlog = std::net::TcpStream::connect(silent.local_addr().unwrap()).unwrap();
+        let refuses = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut addrs = vec![silent.local_addr().unwrap()];
+        addrs.extend([refuses; 20]);
+        addrs.push(listener.local_addr().unwrap());
+        wakeful::EventLoop::builder()
+            .start_paused(true)
+            .build()
+            .unwrap()
+            .block_on(async {
+                let begun = wakeful::time::now();
+                connect_any(addrs).await.unwrap();
+                // The clock moves only where all wait.
+                assert_eq!(wakeful::time::now() - begun, NEXT_ATTEMPT);
+            })
+            .unwrap();
     }
 }
