@@ -170,8 +170,8 @@ impl ProcessMark {
         Self { forks: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// Returns a mark of this process, by one load. Forks are noticed from the moment when the first
-    /// loop is built.
+    /// Returns a mark of this process, by one load. Forks are noticed from the moment when the
+    /// first loop is built.
     #[inline]
     pub(crate) fn now() -> Self {
         Self { forks: FORKS.load(Ordering::Relaxed) }

@@ -136,8 +136,8 @@ impl<T> JoinHandle<T> {
     }
 
     /// Has `waker` woken when the task has finished, or at once if it has. It replaces the waker of
-    /// the task that awaits the handle. It must take no lock, because it is woken in a forked child,
-    /// too.
+    /// the task that awaits the handle. It must take no lock, because it is woken in a forked
+    /// child, too.
     pub(super) fn when_finished(&mut self, waker: &Waker) {
         // The old waker is removed first, because `register` would drop it while it holds its lock.
         self.remove_joiner();

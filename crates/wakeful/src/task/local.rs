@@ -256,8 +256,8 @@ impl Local {
 
     /// Wakes the task that awaits the handle of a task that has ended. In a forked child its waker
     /// may be of an executor of the parent's, and may take a lock that another thread held at the
-    /// fork. So the waker is neither called nor dropped there, unless it is the child's own, or that
-    /// of a set, which takes no lock.
+    /// fork. So the waker is neither called nor dropped there, unless it is the child's own, or
+    /// that of a set, which takes no lock.
     pub(super) fn wake_joiner(&self, header: &Header) {
         let Some(joiner) = header.joiner.take() else { return };
         if self.process.is_forked() && !header.state.may_wake_in_child() {
