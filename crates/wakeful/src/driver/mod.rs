@@ -423,14 +423,17 @@ impl Driver {
     }
 
     /// Ends the driver with its loop. From now on an operation that would have to wait fails
-    /// instead. Present waiters are woken, so that they see this.
+    /// instead. Present waiters are woken, so that they see this. In a forked child they are not,
+    /// because they are the parent's.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
-        sources.iter().for_each(|source| source.end());
         if self.process.is_forked() {
+            sources.iter().for_each(|source| source.leak_wakers());
             close_in_child::close(sources.iter().map(|source| &**source));
+            return;
         }
+        sources.iter().for_each(|source| source.end());
     }
 }
 

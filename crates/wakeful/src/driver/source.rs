@@ -140,6 +140,12 @@ impl Source {
         self.writers.forget();
     }
 
+    /// See [`Waiters::leak`].
+    pub(super) fn leak_wakers(&self) {
+        self.readers.leak();
+        self.writers.leak();
+    }
+
     /// Takes a shared listener on which no task accepts out of the epoll until one does.
     pub(super) fn step_back_if_idle(&self) -> bool {
         let Some(joined) = self.joined.get() else { return false };

@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::mem;
 use std::task::Waker;
 
 use crate::sys::panics;
@@ -99,6 +100,13 @@ impl Waiters {
         if let Some(Shared { few, many, .. }) = self.with_shared(Shared::take) {
             few.into_iter().flatten().chain(many).for_each(|(_, waker)| discard(Some(waker)));
         }
+    }
+
+    /// Leaks all wakers, in a forked child. A wake or a drop may be code of another executor, and
+    /// may take a lock that a thread of the parent held at the fork.
+    pub(super) fn leak(&self) {
+        self.waiting.set(false);
+        mem::forget((self.first.take(), self.shared.take()));
     }
 
     /// `f` must not call user code, because the entries are out of their place while it runs.

@@ -120,6 +120,9 @@ pub(super) fn block_on<F: Future>(
     future: F,
     called_at: &'static Location<'static>,
 ) -> io::Result<F::Output> {
+    // When `drive` returns or unwinds, Tokio's own guard is gone. What the future still owns may
+    // need the runtime in its drop, so this guard outlives the future.
+    let _context = runtime.enter();
     let mut future = pin!(future);
     let mut woken: Option<(Arc<Woken>, Waker)> = None;
     drive(inner, runtime, &State::default(), |cx| {

@@ -1,5 +1,6 @@
 //! The end of a loop.
 
+use std::mem;
 use std::rc::Rc;
 
 use super::current;
@@ -9,7 +10,8 @@ use crate::sys::panics;
 impl Inner {
     /// Ends the loop, on its thread. Futures, closures and callbacks are dropped here, even if
     /// other code still holds wakers or handles. In a forked child, futures that have begun are
-    /// leaked, and their sockets are closed.
+    /// leaked, and their sockets are closed. No waker of another executor is called or dropped
+    /// there, because it may take a lock that a thread of the parent held at the fork.
     pub(super) fn end(self: &Rc<Self>) {
         let is_inherited = self.handle.process().is_forked();
         let entered = current::enter(self);
@@ -32,6 +34,9 @@ impl Inner {
         // are woken after the loop was left, because a waker that polls at once must not set a
         // timer here.
         self.driver.end();
+        if is_inherited {
+            return mem::forget(wakers);
+        }
         wakers.into_iter().for_each(panics::wake);
     }
 }

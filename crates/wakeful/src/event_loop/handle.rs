@@ -5,9 +5,11 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc::RecvError;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
+use super::posted_call::PostedCall;
 use crate::driver::bell::{EventFdBell, LoopBell};
 use crate::metrics::{Counters, LoopMetrics};
 use crate::priority::Priority;
@@ -111,20 +113,18 @@ impl LoopHandle {
         if self.0.thread == thread::current().id() {
             return Err(PostAndWaitError::OwnThread);
         }
-        let (sender, result) = mpsc::sync_channel(1);
-        let f = move || {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-            // The caller waits until the result is sent, or the sender is dropped.
-            let _ = sender.send(result);
-        };
-        self.post(f).map_err(|error| match error {
+        if self.0.process.is_forked() {
+            return Err(PostAndWaitError::WrongProcess);
+        }
+        let (call, result) = PostedCall::new(f, self.0.process);
+        self.post(move || call.run()).map_err(|error| match error {
             SendError::LoopEnded(_) => PostAndWaitError::LoopEnded,
             SendError::WrongProcess(_) => PostAndWaitError::WrongProcess,
         })?;
         match result.recv() {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(payload)) => Err(PostAndWaitError::Panicked(PanicPayload(Mutex::new(payload)))),
-            Err(mpsc::RecvError) => Err(PostAndWaitError::LoopEnded),
+            Err(RecvError) => Err(PostAndWaitError::LoopEnded),
         }
     }
 

@@ -1,14 +1,14 @@
 //! The event loop: it owns one thread's work and puts the rooms below it together.
 //!
 //! [`EventLoop`] is the loop as a value (`value`). It can run its thread, or another library's loop
-//! can drive it turn by turn. [`LoopHandle`] is how other threads reach it. `inner` has the parts
-//! of a loop. [`turn`] has the phases of a turn, and [`wait`] the first of them. [`may_park`] is
-//! the one predicate that lets a loop sleep. [`clock`] has the time of its timers, and
-//! [`callbacks`] the work without a task. [`current`] is the loop of this thread, [`functions`] are
-//! what code can ask of that loop, and [`loop_values`] are the values of each
-//! [`PerLoop`](crate::PerLoop) there. [`join_set`] spawns the tasks of a set, and [`task_builder`]
-//! a named task or those of a scope. [`shutdown`] ends a loop within a grace period, and [`end`] is
-//! what happens when it is dropped.
+//! can drive it turn by turn. [`LoopHandle`] is how other threads reach it, and `posted_call` a
+//! call for whose result one of them waits. `inner` has the parts of a loop. [`turn`] has the
+//! phases of a turn, and [`wait`] the first of them. [`may_park`] is the one predicate that lets a
+//! loop sleep. [`clock`] has the time of its timers, and [`callbacks`] the work without a task.
+//! [`current`] is the loop of this thread, [`functions`] are what code can ask of that loop, and
+//! [`loop_values`] are the values of each [`PerLoop`](crate::PerLoop) there. [`join_set`] spawns
+//! the tasks of a set, and [`task_builder`] a named task or those of a scope. [`shutdown`] ends a
+//! loop within a grace period, and [`end`] is what happens when it is dropped.
 
 mod arrivals;
 #[cfg(feature = "tokio")]
@@ -30,6 +30,7 @@ mod loop_values;
 mod may_park;
 #[cfg(feature = "test-util")]
 mod paused;
+mod posted_call;
 mod pulse;
 mod root;
 mod settings;

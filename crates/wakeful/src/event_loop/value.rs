@@ -121,6 +121,9 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 /// Dropping the loop in the child does not drop the futures of tasks that have begun. They may own
 /// locks, channels and guards that another thread of the parent was using at the fork, and the
 /// child would wait for that thread for ever. Their memory stays allocated until the child ends.
+/// For the same reason, wakers of other executors that awaited the loop's tasks, sockets and timers
+/// in the parent are neither called nor dropped.
+///
 /// Dropping the loop closes the child's copies of the loop's connections and other sockets, even of
 /// sockets that its tasks do not own. Each further use of such a socket is an error. To keep a
 /// socket, take it off the loop first, with `into_std`. Listeners that are shared with other loops,

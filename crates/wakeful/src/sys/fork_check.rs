@@ -170,6 +170,13 @@ impl ProcessMark {
         Self { forks: FORKS.load(Ordering::Relaxed) }
     }
 
+    /// Returns a mark of this process, by one load. Forks are noticed from the moment when the
+    /// first loop is built.
+    #[inline]
+    pub(crate) fn now() -> Self {
+        Self { forks: FORKS.load(Ordering::Relaxed) }
+    }
+
     /// Returns the mark of another process, as if this one were its fork. For tests.
     #[must_use]
     pub fn of_parent() -> Self {
@@ -181,6 +188,22 @@ impl ProcessMark {
     #[must_use]
     pub fn is_forked(&self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.forks
+    }
+}
+
+/// A [`ProcessMark`] that any thread may set.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMark(AtomicU32);
+
+impl SharedMark {
+    /// Makes it a mark of this process.
+    pub(crate) fn set(&self) {
+        self.0.store(ProcessMark::now().forks, Ordering::Relaxed);
+    }
+
+    /// Is this process a fork of the one that has set the mark?
+    pub(crate) fn is_forked(&self) -> bool {
+        ProcessMark { forks: self.0.load(Ordering::Relaxed) }.is_forked()
     }
 }
 

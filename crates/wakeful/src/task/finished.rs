@@ -14,6 +14,7 @@
 //! read-modify-write of the same word, so the taking comes after all of them: it finds their tasks
 //! complete.
 
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
@@ -23,6 +24,7 @@ use std::task::{Wake, Waker};
 use atomic_waker::AtomicWaker;
 
 use super::registration::register;
+use crate::sys::fork_check::SharedMark;
 use crate::sys::panics;
 
 /// The stack of one set. See the [module](self).
@@ -30,6 +32,9 @@ use crate::sys::panics;
 pub(super) struct Finished {
     last: AtomicPtr<Member>,
     waiter: AtomicWaker,
+    /// The process that has registered the waiter. A forked child forgets the parent's, whose code
+    /// may take a lock that another thread held at the fork.
+    waits_in: SharedMark,
 }
 
 /// The place of a task in its set.
@@ -99,17 +104,27 @@ impl Finished {
     pub(super) fn wait(&self, waker: &Waker) {
         // The old waker is removed first, because `register` would drop it while it holds its lock.
         self.forget_waiter();
+        self.waits_in.set();
         register(&self.waiter, waker);
     }
 
     pub(super) fn forget_waiter(&self) {
-        panics::discard(self.waiter.take());
+        panics::discard(self.take_waiter());
     }
 
     pub(super) fn wake_waiter(&self) {
-        if let Some(waiter) = self.waiter.take() {
+        if let Some(waiter) = self.take_waiter() {
             panics::wake(waiter);
         }
+    }
+
+    fn take_waiter(&self) -> Option<Waker> {
+        let waiter = self.waiter.take();
+        if self.waits_in.is_forked() {
+            mem::forget(waiter);
+            return None;
+        }
+        waiter
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
@@ -14,6 +15,7 @@ use super::id::Id;
 use super::join_error::JoinError;
 use super::registration::register;
 use super::waker::abort;
+use crate::sys::fork_check::ProcessMark;
 use crate::sys::panics;
 
 /// The handle of a task. Await the handle to get the task's output.
@@ -58,6 +60,8 @@ use crate::sys::panics;
 #[must_use = "dropping the handle detaches the task; say so with `detach`"]
 pub struct JoinHandle<T> {
     header: NonNull<Header>,
+    /// The process that has made the handle, or has awaited it last.
+    process: ProcessMark,
     polled: Polled,
     _output: PhantomData<T>,
 }
@@ -86,7 +90,7 @@ impl<T> JoinHandle<T> {
     /// # Safety
     /// The caller hands one reference and the right to the output, a `T`, over.
     pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
-        Self { header, polled: Polled::NotYet, _output: PhantomData }
+        Self { header, process: ProcessMark::now(), polled: Polled::NotYet, _output: PhantomData }
     }
 
     fn header(&self) -> &Header {
@@ -132,14 +136,38 @@ impl<T> JoinHandle<T> {
     }
 
     /// Has `waker` woken when the task has finished, or at once if it has. It replaces the waker of
-    /// the task that awaits the handle.
-    pub(super) fn when_finished(&self, waker: &Waker) {
+    /// the task that awaits the handle. It must take no lock, because it is woken in a forked
+    /// child, too.
+    pub(super) fn when_finished(&mut self, waker: &Waker) {
         // The old waker is removed first, because `register` would drop it while it holds its lock.
-        panics::discard(self.header().joiner.take());
+        self.remove_joiner();
+        self.header().state.allow_wake_in_child();
         register(&self.header().joiner, waker);
         if self.is_finished() {
             waker.wake_by_ref();
         }
+    }
+
+    /// Removes the waker of the task that awaits the handle.
+    fn remove_joiner(&self) {
+        if let Some(joiner) = self.header().joiner.take() {
+            if self.process.is_forked() {
+                // It is a waker of the parent's. Its drop may take a lock that another thread held
+                // at the fork.
+                mem::forget(joiner);
+            } else {
+                panics::discard(joiner);
+            }
+        }
+    }
+
+    /// Called when the handle is first awaited in a forked child. From now on its waker is the
+    /// child's own, and is woken when the child drops the task's loop.
+    #[cold]
+    fn comes_to_child(&mut self) {
+        self.remove_joiner();
+        self.header().state.allow_wake_in_child();
+        self.process = ProcessMark::now();
     }
 
     /// The output of a task that has finished.
@@ -162,10 +190,13 @@ impl<T> Future for JoinHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(coop::poll_proceed(cx));
         if !self.is_finished() {
-            if std::mem::replace(&mut self.polled, Polled::Waits) == Polled::Waits {
+            if self.process.is_forked() {
+                self.comes_to_child();
+            }
+            if mem::replace(&mut self.polled, Polled::Waits) == Polled::Waits {
                 // The old waker is removed first, because `register` would drop it with its lock
                 // held, and never release the lock if the drop panics.
-                panics::discard(self.header().joiner.take());
+                self.remove_joiner();
             }
             register(&self.header().joiner, cx.waker());
             if !self.is_finished() {
@@ -183,7 +214,7 @@ impl<T> Drop for JoinHandle<T> {
         if self.header().state.drop_handle() {
             panics::discard(self.take());
         }
-        panics::discard(self.header().joiner.take());
+        self.remove_joiner();
         // SAFETY: the handle's reference, which it gives up here.
         unsafe { header::drop_reference(self.header) };
     }

@@ -28,6 +28,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::mem;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -49,6 +50,7 @@ use crate::heartbeat::Running;
 use crate::metrics::Counters;
 use crate::ready_queue::{Drained, Node};
 use crate::sys::clock::{Clock, between};
+use crate::sys::fork_check::ProcessMark;
 use crate::sys::panics;
 
 /// The loop's tasks and its ready list, on its thread.
@@ -69,6 +71,7 @@ pub(crate) struct Local {
     /// accepted.
     pub(super) late: Late,
     pub(super) counters: Arc<Counters>,
+    process: ProcessMark,
     #[cfg(feature = "tokio")]
     host: Host,
 }
@@ -99,6 +102,7 @@ impl Local {
             asleep: Cell::new(false),
             late: Late::default(),
             counters,
+            process: ProcessMark::now(),
             #[cfg(feature = "tokio")]
             host: Host::default(),
         }
@@ -250,6 +254,19 @@ impl Local {
         self.tasks.borrow_mut().insert(header)
     }
 
+    /// Wakes the task that awaits the handle of a task that has ended. In a forked child its waker
+    /// may be of an executor of the parent's, and may take a lock that another thread held at the
+    /// fork. So the waker is neither called nor dropped there, unless it is the child's own, or
+    /// that of a set, which takes no lock.
+    pub(super) fn wake_joiner(&self, header: &Header) {
+        let Some(joiner) = header.joiner.take() else { return };
+        if self.process.is_forked() && !header.state.may_wake_in_child() {
+            mem::forget(joiner);
+        } else {
+            panics::wake(joiner);
+        }
+    }
+
     pub(super) fn disown(&self, place: usize) {
         self.tasks.borrow_mut().try_remove(place);
     }
@@ -307,7 +324,7 @@ unsafe fn abandon(header: NonNull<Header>, local: &Local) {
     header.state.seize();
     local.disown(header.place.get());
     if header.state.finish() {
-        panics::contain(|| header.joiner.wake());
+        local.wake_joiner(header);
     }
 }
 

@@ -210,7 +210,7 @@ impl<F: Future> Task<F> {
         replace(Stage::Output(output));
         local.disown(header().place.get());
         if header().state.finish() {
-            panics::contain(|| header().joiner.wake());
+            local.wake_joiner(header());
         } else if let Some(payload) = replace(Stage::Empty) {
             // Nobody will take the output, and it has panicked in its drop.
             panics::swallow(payload);

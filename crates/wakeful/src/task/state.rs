@@ -1,4 +1,4 @@
-//! A task's life in one word: four flags of its scheduling, one of its handle, and its references.
+//! A task's life in one word: four flags of its scheduling, two of its handle, and its references.
 //!
 //! ```text
 //!            wake                start                 pause
@@ -24,7 +24,9 @@ const COMPLETE: usize = 1 << 2;
 const ABORTED: usize = 1 << 3;
 /// There is a `JoinHandle`, which has the right to the output.
 const HANDLE: usize = 1 << 4;
-const REFERENCE: usize = 1 << 5;
+/// The joiner may be woken in a forked child.
+const WAKES_IN_CHILD: usize = 1 << 5;
+const REFERENCE: usize = 1 << 6;
 
 #[derive(Debug)]
 pub(super) struct State(AtomicUsize);
@@ -89,6 +91,17 @@ impl State {
     /// drop the output.
     pub(super) fn drop_handle(&self) -> bool {
         self.0.fetch_and(!HANDLE, AcqRel) & COMPLETE != 0
+    }
+
+    /// Allows that the joiner is woken in a forked child. Must be called before the joiner is
+    /// registered.
+    pub(super) fn allow_wake_in_child(&self) {
+        self.0.fetch_or(WAKES_IN_CHILD, Relaxed);
+    }
+
+    /// May the joiner be woken in a forked child? Must be asked after the joiner was taken.
+    pub(super) fn may_wake_in_child(&self) -> bool {
+        self.0.load(Relaxed) & WAKES_IN_CHILD != 0
     }
 
     pub(super) fn is_complete(&self) -> bool {

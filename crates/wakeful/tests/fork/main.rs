@@ -11,6 +11,7 @@ mod backend;
 #[path = "../contract/background.rs"]
 mod background;
 mod child;
+mod foreign_wakers;
 #[path = "../refused/mod.rs"]
 mod refused;
 #[allow(dead_code, reason = "not all of it is needed here")]
@@ -44,6 +45,15 @@ use self::child::{
     ForkingHook, bare_clone, fork, fork_and_wait, in_child, in_child_of, in_child_with,
     one_at_a_time, report, verdict,
 };
+use self::foreign_wakers::{
+    a_handle_in_the_child_forgets_who_awaits_it_in_the_parent,
+    a_set_in_the_child_forgets_who_awaits_it_in_the_parent,
+    a_task_that_forks_and_returns_wakes_nobody_in_the_child,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_set,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_socket,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_task,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_timer,
+};
 use self::support::would_wake;
 
 on_every_backend! {
@@ -56,6 +66,13 @@ on_every_backend! {
     use_in_a_child_of_a_bare_clone_is_refused,
     drop_in_the_child_leaves_the_parent_s_sockets_alive,
     drop_in_the_child_waits_for_no_lock_of_a_task,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_task,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_set,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_socket,
+    drop_in_the_child_calls_no_waker_of_who_awaits_a_timer,
+    a_handle_in_the_child_forgets_who_awaits_it_in_the_parent,
+    a_set_in_the_child_forgets_who_awaits_it_in_the_parent,
+    a_task_that_forks_and_returns_wakes_nobody_in_the_child,
     drop_in_the_child_closes_its_copies_of_connections,
     drop_in_the_child_keeps_what_was_only_watched,
     drop_in_the_child_ends_no_half_of_a_connection,

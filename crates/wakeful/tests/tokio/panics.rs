@@ -85,6 +85,42 @@ fn a_panic_in_the_root_leaves_a_loop_that_runs() {
     }
 }
 
+/// The drop of this needs a Tokio runtime.
+struct Spawns;
+
+impl Drop for Spawns {
+    fn drop(&mut self) {
+        tokio::spawn(async {});
+    }
+}
+
+#[test]
+fn what_the_root_still_owns_at_its_end_is_dropped_within_the_runtime() {
+    let never_ready = async {
+        let _needs_a_runtime = Spawns;
+        std::future::pending::<u32>().await
+    };
+    // As a timeout does, the root is ready while it owns a future that is not.
+    let root = futures_lite::future::or(never_ready, async { 5 });
+    assert_eq!(guest().block_on(root).unwrap(), 5);
+}
+
+#[test]
+fn what_a_root_that_panics_still_owns_is_dropped_within_the_runtime() {
+    let mut event_loop = guest();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let never_ready = async {
+            let _needs_a_runtime = Spawns;
+            std::future::pending::<()>().await;
+        };
+        let panics = async { panic!("of the root, on purpose") };
+        event_loop.block_on(futures_lite::future::zip(never_ready, panics))
+    }));
+    let text = panicked.map(drop).unwrap_err();
+    assert_eq!(text.downcast_ref::<&str>(), Some(&"of the root, on purpose"));
+    assert_eq!(event_loop.block_on(async { tokio::spawn(async { 5 }).await }).unwrap().unwrap(), 5);
+}
+
 /// Panics as it is woken.
 struct Panics;
 
