@@ -22,8 +22,8 @@ thread_local! {
 }
 
 /// Calls `ask` with this thread's spinner. Makes the spinner if this process has none for the
-/// thread. Returns `None` if nothing may spin, if the thread may be cancelled at any instruction, if
-/// it is already within `ask` (because a signal handler waits), or if something panicked.
+/// thread. Returns `None` if nothing may spin, if the thread may be cancelled at any instruction,
+/// if it is already within `ask` (because a signal handler waits), or if something panicked.
 #[inline]
 pub(crate) fn with<T>(ask: impl FnOnce(&mut Spinner) -> T) -> Option<T> {
     let settings = settings::enabled()?;

@@ -130,7 +130,7 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
 }
 
 /// Is the command stopped? The wait for its end does not miss anything by this question. If the
-/// kernel does not answer, the command counts as running, because it would run on without a watcher.
+/// kernel does not answer, the command counts as running, which would go on without a watcher.
 fn is_stopped(command: &OwnedFd) -> bool {
     let options = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     matches!(waitid(WaitId::PidFd(command.as_fd()), options), Ok(Some(status)) if status.stopped())
