@@ -41,5 +41,7 @@ pub use probe::Probe;
 #[cfg(feature = "watch")]
 pub use switches::{CountError, Target};
 pub use wake_cost::{Gain, wake_cost};
+#[doc(hidden)]
+pub use wake_cost::{StartThread, wake_cost_with};
 #[cfg(feature = "watch")]
 pub use watcher::{Done, Ended, WatchError, Watcher};

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -20,6 +21,14 @@ const TRIES: usize = 3 * WAKES;
 const ROUNDS: usize = 3;
 /// How long a thread sleeps before each wake: long enough for its CPU to halt.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// Starts the second thread of a measurement.
+#[doc(hidden)] // For `wakeful`, whose forks wait until its threads have started or ended.
+pub type StartThread = fn(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
+
+pub(crate) fn start_thread(run: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("wake-cost".to_owned()).spawn(run)
+}
 
 /// Something that keeps CPUs from halting, and releases them.
 pub(crate) trait Holding {
@@ -66,7 +75,16 @@ impl Gain {
     /// # Errors
     /// No thread or descriptor is left; or the device refuses the hold.
     pub fn measure(device: impl AsFd) -> io::Result<Self> {
-        Self::measure_by(&mut Device(device), None)
+        Self::measure_with(device, start_thread)
+    }
+
+    /// Like [`measure`](Self::measure), with the second thread started by `start`.
+    ///
+    /// # Errors
+    /// The same as for [`measure`](Self::measure).
+    #[doc(hidden)] // As for `StartThread`.
+    pub fn measure_with(device: impl AsFd, start: StartThread) -> io::Result<Self> {
+        Self::measure_by(&mut Device(device), None, start)
     }
 
     /// Like [`measure`](Self::measure), with another hold, on the first two of `cpus` that the
@@ -78,12 +96,13 @@ impl Gain {
     pub(crate) fn measure_by(
         holding: &mut impl Holding,
         cpus: Option<&[usize]>,
+        start: StartThread,
     ) -> io::Result<Self> {
         // The measurement without a hold comes first. After a hold, haltpoll still polls until the
         // CPU has been idle for longer than a sixteenth of a tick.
-        let unheld = best_of_rounds(cpus)?;
+        let unheld = best_of_rounds(cpus, start)?;
         holding.hold()?;
-        let held = best_of_rounds(cpus);
+        let held = best_of_rounds(cpus, start);
         holding.release()?;
         let held = held?;
         let [first, second] = [0, 1].map(|cpu| Self {
@@ -136,11 +155,11 @@ enum Sleeper {
 }
 
 /// Returns the best cost for each of the two sleepers.
-fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
+fn best_of_rounds(cpus: Option<&[usize]>, start: StartThread) -> io::Result<[Cost; 2]> {
     let mut best = [Cost::UNKNOWN; 2];
     for _ in 0..ROUNDS {
         for (best, sleeper) in best.iter_mut().zip([Sleeper::First, Sleeper::Second]) {
-            *best = best.or_better(wake_cost_of(sleeper, cpus)?);
+            *best = best.or_better(wake_cost_of(sleeper, cpus, start)?);
         }
     }
     Ok(best)
@@ -156,12 +175,21 @@ fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
 /// # Errors
 /// No thread can be started, or no descriptor is left.
 pub fn wake_cost() -> io::Result<Duration> {
+    wake_cost_with(start_thread)
+}
+
+/// Like [`wake_cost`], with the second thread started by `start`.
+///
+/// # Errors
+/// The same as for [`wake_cost`].
+#[doc(hidden)] // As for `StartThread`.
+pub fn wake_cost_with(start: StartThread) -> io::Result<Duration> {
     let [first, second] =
-        [wake_cost_of(Sleeper::First, None)?, wake_cost_of(Sleeper::Second, None)?];
+        [wake_cost_of(Sleeper::First, None, start)?, wake_cost_of(Sleeper::Second, None, start)?];
     Ok(first.median.max(second.median))
 }
 
-fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
+fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>, start: StartThread) -> io::Result<Cost> {
     // The thread may run on all CPUs, even if the thread that started it is pinned.
     pin_to(0..CpuSet::MAX_CPU)?;
     let allowed = sched_getaffinity(None)?;
@@ -171,7 +199,7 @@ fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
     if let (Sleeper::Second, Some(_)) = (sleeper, second) {
         std::mem::swap(&mut first, &mut second);
     }
-    let trial = Trial {
+    let trial = Arc::new(Trial {
         bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
         epoch: Instant::now(),
         rung: AtomicU64::new(0),
@@ -179,21 +207,20 @@ fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
         heard: AtomicUsize::new(0),
         is_over: AtomicBool::new(false),
         idle: first.and_then(IdleCount::of),
-    };
-    thread::scope(|scope| {
-        let sleeper = thread::Builder::new().name("wake-cost".to_owned());
-        let sleeper = sleeper.spawn_scoped(scope, || {
-            let pinned = pin(first);
-            trial.wakes().and_then(|cost| pinned.map(|()| cost))
-        })?;
-        // This rings in any case, because the other thread sleeps until it does.
-        let pinned = pin(second);
-        let rings = trial.ring();
-        let wakes = sleeper
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")));
-        pinned.and(rings).and(wakes)
-    })
+    });
+    let (sender, wakes) = mpsc::channel();
+    let theirs = trial.clone();
+    let sleeper = start(Box::new(move || {
+        let pinned = pin(first);
+        let _ = sender.send(theirs.wakes().and_then(|cost| pinned.map(|()| cost)));
+    }))?;
+    // This rings in any case, because the other thread sleeps until it does.
+    let pinned = pin(second);
+    let rings = trial.ring();
+    let _ = sleeper.join();
+    let panicked = |_| Err(io::Error::other("the thread that measures has panicked"));
+    let wakes = wakes.recv().unwrap_or_else(panicked);
+    pinned.and(rings).and(wakes)
 }
 
 fn pin(cpu: Option<usize>) -> io::Result<()> {

@@ -51,7 +51,8 @@
 //! A handler may call a wait itself. That wait does not spin if the handler's thread is in a spin.
 //! A handler may also leave by `siglongjmp`. The mask is then what it would be without this crate.
 //! If the handler leaves a spin in this way, its thread never spins again, and neither does another
-//! thread of this process on that CPU.
+//! thread of this process on that CPU. Nor can the thread be cancelled (`pthread_cancel`) until it
+//! calls `pthread_setcancelstate`.
 //!
 //! # Waits that do not spin
 //! Waits with a timeout of 0, and a `poll` of no descriptor, go to the kernel unchanged.

@@ -62,7 +62,8 @@
 //! * Timeouts: a wait is never shorter than its timeout. It is longer by at most one poll, or by up
 //!   to a millisecond on kernels before Linux 5.11, which have no `epoll_pwait2`.
 //! * Cancellation (`pthread_cancel`): a wait is a cancellation point while it sleeps, not while it
-//!   spins.
+//!   spins. A signal handler that runs during a spin cannot be cancelled. A thread with
+//!   `PTHREAD_CANCEL_ASYNCHRONOUS` does not spin.
 
 mod clock;
 mod counts;

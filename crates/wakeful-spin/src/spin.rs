@@ -33,7 +33,8 @@ enum Ended {
 /// Waits, and returns what libc's function would.
 ///
 /// A cancelled thread leaves its frames from within a sleep: nothing has to be dropped in them, and
-/// no sleep is inside of [`spinner::with`].
+/// no sleep is inside of [`spinner::with`]. A thread that is cancelled asynchronously may leave
+/// them from anywhere outside of `with`.
 #[inline]
 pub(crate) fn wait(wait: &impl Wait) -> libc::c_int {
     let before = errno::get();

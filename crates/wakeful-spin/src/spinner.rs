@@ -3,13 +3,18 @@
 //! It has nothing to drop, so the thread-local needs no destructor, and so no memory: a wait may be
 //! in a signal handler that has interrupted `malloc`. Its place on a CPU is given up at the end of
 //! each wait.
+//!
+//! A panic ends here. A cancellation (`pthread_cancel`) must not come here, because the C library
+//! aborts the process if Rust catches it. For example, `close` is a cancellation point.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wakeful::idle::Spinner;
 
+use crate::real::without_cancellation;
 use crate::settings;
 
 thread_local! {
@@ -17,8 +22,8 @@ thread_local! {
 }
 
 /// Calls `ask` with this thread's spinner. Makes the spinner if this process has none for the
-/// thread. Returns `None` if nothing may spin, if the thread is already within `ask` (because a
-/// signal handler waits), or if something panicked.
+/// thread. Returns `None` if nothing may spin, if the thread may be cancelled at any instruction,
+/// if it is already within `ask` (because a signal handler waits), or if something panicked.
 #[inline]
 pub(crate) fn with<T>(ask: impl FnOnce(&mut Spinner) -> T) -> Option<T> {
     let settings = settings::enabled()?;
@@ -32,17 +37,25 @@ pub(crate) fn with<T>(ask: impl FnOnce(&mut Spinner) -> T) -> Option<T> {
             spinner.as_mut().map(|spinner| ask(spinner))
         })
     };
-    catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|panic| {
-        settings::disable();
-        std::mem::forget(panic);
-        None
-    })
+    without_cancellation(|| caught(asked)).flatten().flatten()
 }
 
 /// Starts threads that measure what a sleep costs. Allocates memory.
 pub(crate) fn begin_survey() {
-    catch_unwind(Spinner::begin_survey).unwrap_or_else(|panic| {
-        settings::disable();
-        std::mem::forget(panic);
-    });
+    without_cancellation(|| caught(Spinner::begin_survey));
+}
+
+/// Returns `None` if `ask` panicked.
+///
+/// This is not inlined, because a thread may be cancelled asynchronously in the frames of a wait.
+/// The C library also aborts the process if that is in a frame that catches unwinding.
+#[inline(never)]
+fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(ask)).map_err(forget).ok()
+}
+
+/// Its destructor may panic, too.
+fn forget(panic: Box<dyn Any + Send>) {
+    settings::disable();
+    std::mem::forget(panic);
 }

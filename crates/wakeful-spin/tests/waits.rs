@@ -497,6 +497,8 @@ fn a_handler_may_wait_during_a_spin() {
 }
 
 mod cancellation {
+    use std::sync::atomic::{AtomicBool, AtomicI32};
+
     use super::*;
 
     // The libc crate's are declared as functions that never unwind.
@@ -504,10 +506,51 @@ mod cancellation {
         fn epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int)
         -> c_int;
         fn poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+        fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
     }
 
-    /// Nothing in it has to be dropped. (The libc crate's type of a thread's function is one that
-    /// never unwinds; the C library's does.)
+    // As in `pthread.h` of both C libraries.
+    const ENABLE: c_int = 0;
+    const DISABLE: c_int = 1;
+    const ASYNCHRONOUS: c_int = 1;
+    /// Set in a process of a test that is alone in it, because a failure aborts the process.
+    const ALONE: &str = "WAKEFUL_SPIN_TEST_ALONE";
+
+    type Unwinding = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
+
+    /// Cancels a new thread as soon as `meanwhile` has returned, and waits for its end. `main` gets
+    /// the number. Nothing in it may have to be dropped. (The libc crate's type of a thread's
+    /// function is one that never unwinds; the C library's does.)
+    fn is_cancelled(main: Unwinding, argument: c_int, meanwhile: impl FnOnce()) {
+        type Main = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
+        let mut id = MaybeUninit::uninit();
+        let mut result = null_mut();
+        // SAFETY: the C library takes a function that a cancellation unwinds, whatever the libc
+        // crate says. The thread is joined, and uses only its argument.
+        unsafe {
+            let main = std::mem::transmute::<Unwinding, Main>(main);
+            let argument = argument as isize as *mut libc::c_void;
+            assert_eq!(libc::pthread_create(id.as_mut_ptr(), null(), main, argument), 0);
+            meanwhile();
+            assert_eq!(libc::pthread_cancel(id.assume_init()), 0);
+            CANCELLED.store(true, Ordering::SeqCst);
+            assert_eq!(libc::pthread_join(id.assume_init(), &raw mut result), 0);
+        }
+        assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
+    }
+
+    /// Runs `test`, which has this name, in a process of its own.
+    fn in_its_own_process(name: &str, test: impl FnOnce()) {
+        if std::env::var_os(ALONE).is_some() {
+            return test();
+        }
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        let program = program.args(["--exact", &format!("cancellation::{name}")]).env(ALONE, "1");
+        let output = program.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
     extern "C-unwind" fn wait_for_ever(descriptor: *mut libc::c_void) -> *mut libc::c_void {
         let descriptor = descriptor as c_int;
         let mut event = epoll_event { events: 0, u64: 0 };
@@ -528,20 +571,108 @@ mod cancellation {
         let _alone = enabled();
         let watched = Watched::new();
         for descriptor in [watched.epoll.as_raw_fd(), -watched.near.as_raw_fd()] {
-            let mut id = MaybeUninit::uninit();
-            let mut result = null_mut();
-            type Main = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
-            type Unwinding = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
-            // SAFETY: the C library takes a function that a cancellation unwinds, whatever the libc
-            // crate says. The thread is joined, and uses only its argument.
-            unsafe {
-                let main = std::mem::transmute::<Unwinding, Main>(wait_for_ever);
-                let argument = descriptor as isize as *mut libc::c_void;
-                assert_eq!(libc::pthread_create(id.as_mut_ptr(), null(), main, argument), 0);
-                assert_eq!(libc::pthread_cancel(id.assume_init()), 0);
-                assert_eq!(libc::pthread_join(id.assume_init(), &raw mut result), 0);
-            }
-            assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
+            is_cancelled(wait_for_ever, descriptor, || {});
         }
+    }
+
+    static IS_READY: AtomicBool = AtomicBool::new(false);
+    static CANCELLED: AtomicBool = AtomicBool::new(false);
+
+    /// Has traffic until the survey is over, and then waits until a look at the quota is due.
+    extern "C-unwind" fn wait_with_a_look_at_the_quota(
+        near: *mut libc::c_void,
+    ) -> *mut libc::c_void {
+        has_traffic(near as c_int);
+        let mut before = 0;
+        // SAFETY: it writes a number.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        IS_READY.store(true, Ordering::SeqCst);
+        until(|| CANCELLED.load(Ordering::SeqCst));
+        // A quota is read once a second.
+        thread::sleep(Duration::from_millis(1_100));
+        // SAFETY: as above.
+        unsafe { pthread_setcancelstate(ENABLE, &raw mut before) };
+        wait_for_ever(-(near as isize) as *mut libc::c_void)
+    }
+
+    fn has_traffic(near: c_int) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(500) || is_surveying() {
+            let mut fds = [pollfd { fd: near, events: libc::POLLIN, revents: 0 }];
+            let mut byte = 0_u8;
+            // SAFETY: one byte to write, one descriptor, one byte to read.
+            unsafe {
+                assert_eq!(libc::write(near, (&raw const byte).cast(), 1), 1);
+                assert_eq!(poll(fds.as_mut_ptr(), 1, -1), 1);
+                assert_eq!(libc::read(near, (&raw mut byte).cast(), 1), 1);
+            }
+        }
+    }
+
+    fn is_surveying() -> bool {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        threads.map_while(Result::ok).any(|thread| {
+            let name = std::fs::read_to_string(thread.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with("wakeful-survey"))
+        })
+    }
+
+    fn until(is_over: impl Fn() -> bool) {
+        while !is_over() {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_cancelled_thread_may_look_at_the_quota_before_it_waits() {
+        in_its_own_process("a_cancelled_thread_may_look_at_the_quota_before_it_waits", || {
+            let _alone = enabled();
+            let Watched { near, mut far, .. } = Watched::new();
+            let mut again = far.try_clone().unwrap();
+            // Ends with the connection.
+            let partner = thread::spawn(move || std::io::copy(&mut far, &mut again));
+            is_cancelled(wait_with_a_look_at_the_quota, near.as_raw_fd(), || {
+                until(|| IS_READY.load(Ordering::SeqCst));
+            });
+            drop(near);
+            partner.join().unwrap().unwrap();
+        });
+    }
+
+    static NUMBER: AtomicI32 = AtomicI32::new(0);
+
+    extern "C-unwind" fn wait_and_be_cancelled_at_once(
+        descriptor: *mut libc::c_void,
+    ) -> *mut libc::c_void {
+        let mut before = 0;
+        // SAFETY: one returns this thread's id, and the other writes a number.
+        unsafe {
+            NUMBER.store(libc::gettid(), Ordering::SeqCst);
+            pthread_setcanceltype(ASYNCHRONOUS, &raw mut before);
+        }
+        wait_for_ever(descriptor)
+    }
+
+    #[test]
+    fn a_thread_that_may_be_cancelled_at_any_instruction_does_not_spin() {
+        in_its_own_process(
+            "a_thread_that_may_be_cancelled_at_any_instruction_does_not_spin",
+            || {
+                let _alone = enabled();
+                let watched = Watched::new();
+                let spins = counts().spins;
+                for descriptor in [watched.epoll.as_raw_fd(), -watched.near.as_raw_fd()] {
+                    for _ in 0..TRIES {
+                        NUMBER.store(0, Ordering::SeqCst);
+                        is_cancelled(wait_and_be_cancelled_at_once, descriptor, || {
+                            until(|| NUMBER.load(Ordering::SeqCst) > 0);
+                            let number = NUMBER.load(Ordering::SeqCst);
+                            until(|| counts().spins > spins || sleeps(number));
+                        });
+                    }
+                }
+                assert_eq!(counts().spins, spins);
+            },
+        );
     }
 }

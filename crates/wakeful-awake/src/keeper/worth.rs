@@ -13,7 +13,7 @@ use rustix::thread::sched_getaffinity;
 use super::held_cpus::HeldCpus;
 use super::lines::Lines;
 use crate::cpuidle::IdleDriver;
-use crate::wake_cost::{Gain, Holding};
+use crate::wake_cost::{Gain, Holding, start_thread};
 
 /// After a no, the measurement is repeated after the first time, and then after twice as long, up
 /// to the second.
@@ -120,7 +120,7 @@ fn measure(cpus: &[usize], held: &mut HeldCpus, lines: &mut Lines) -> io::Result
     // This runs on a separate thread, because the measurement leaves it pinned.
     let gain = thread::scope(|scope| {
         let measuring = thread::Builder::new()
-            .spawn_scoped(scope, || Gain::measure_by(&mut both, Some(&two)))?;
+            .spawn_scoped(scope, || Gain::measure_by(&mut both, Some(&two), start_thread))?;
         measuring
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")))

@@ -7,21 +7,25 @@
 //!
 //! A signal that the kernel sends for a terminal usually goes to the command as well: Ctrl-C goes
 //! to all processes of the foreground. So such signals are not passed on, except SIGHUP: if the
-//! terminal hangs up, the kernel may tell only this program, as the leader of its session. After
-//! Ctrl-Z both stop. This program stops a moment later, when it has released the CPUs.
+//! terminal hangs up, the kernel may tell only this program, as the leader of its session.
+//!
+//! After Ctrl-Z this program stops a moment later than the command, when it has released the CPUs.
+//! It does not stop if the command goes on: because the command ignores or handles the signal, or
+//! because their process group is orphaned (setpgid(2)), so that the kernel stops none of it.
 //!
 //! Nor is SIGXCPU of the kernel passed on: this program has reached its limit of CPU time, and the
 //! command has the same limit itself. But the command has not the alarm (alarm(2)) that this
 //! program was started with, so SIGALRM is passed on.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 use signal_hook::consts::{
     SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN,
@@ -112,7 +116,10 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
         if is_for_this_program(&origin) {
             if STOP.contains(&origin.signal) {
                 thread::sleep(LETS_GO);
-                let _ = kill_process(getpid(), Signal::STOP);
+                // Here and not before the pause, in which it may have been continued.
+                if is_stopped(&command) {
+                    let _ = kill_process(getpid(), Signal::STOP);
+                }
             }
             continue;
         }
@@ -120,6 +127,13 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
         // The command may have ended.
         let _ = signal.map(|signal| pidfd_send_signal(&command, signal));
     }
+}
+
+/// Is the command stopped? The wait for its end does not miss anything by this question. If the
+/// kernel does not answer, the command counts as running, which would go on without a watcher.
+fn is_stopped(command: &OwnedFd) -> bool {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::PidFd(command.as_fd()), options), Ok(Some(status)) if status.stopped())
 }
 
 /// Does the command get this signal by itself, if it concerns the command?

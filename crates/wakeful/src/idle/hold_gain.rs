@@ -13,6 +13,7 @@ use wakeful_awake::{BackOff, Gain, latency_device};
 
 use super::once::Once;
 use super::reluctance::MACHINE;
+use super::survey::start_wake_cost;
 use crate::metrics::HoldState;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
@@ -116,6 +117,6 @@ fn measure() -> io::Result<Option<Gain>> {
     let device = latency_device::open().map_err(io::Error::other)?;
     match latency_device::in_force(&device)? {
         Some(latency) if latency.is_zero() => Ok(None),
-        _ => Gain::measure(&device).map(Some),
+        _ => Gain::measure_with(&device, start_wake_cost).map(Some),
     }
 }

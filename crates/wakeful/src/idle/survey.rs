@@ -2,11 +2,12 @@
 //! two extra threads that live for some 20 ms, when a loop has seen traffic. Until then, and if the
 //! measurement fails, there are defaults.
 
-use std::thread::sleep;
+use std::io;
+use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
-use wakeful_awake::wake_cost;
+use wakeful_awake::wake_cost_with;
 
 use super::once::Once;
 use super::quota::Quota;
@@ -56,8 +57,13 @@ pub(super) fn known() -> Option<&'static Survey> {
     SURVEY.get()
 }
 
+/// Starts the second thread of a measurement, so that a fork waits for it.
+pub(super) fn start_wake_cost(run: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+    start_thread("wake-cost", run)
+}
+
 fn find_out() {
-    let max_window = match wake_cost() {
+    let max_window = match wake_cost_with(start_wake_cost) {
         Ok(cost) => (cost * WORTH).clamp(LEAST, MOST),
         Err(error) => {
             panics::log!(info, %error, "cannot measure what a wake takes here: a spin lasts up to 1 ms");
@@ -72,4 +78,26 @@ fn find_out() {
         }
     };
     let _ = SURVEY.set(Box::new(Survey { max_window, quota }));
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::sys::before_fork::{after, before};
+
+    #[test]
+    fn a_thread_that_measures_a_wake_does_not_start_during_a_fork() {
+        let (done, is_done) = mpsc::channel();
+        // For the crate, this thread forks.
+        before();
+        thread::spawn(move || done.send(wake_cost_with(start_wake_cost)));
+        // Ten times as long as a measurement takes. The thread waits for twice as long at least.
+        let early = is_done.recv_timeout(Duration::from_millis(200));
+        after();
+        assert!(early.is_err(), "{early:?}");
+        is_done.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
+    }
 }

@@ -139,7 +139,7 @@ pub(super) fn between_forks<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// The parent's handler before a fork. If it is registered twice, it is called twice.
-pub(super) fn before() {
+pub(crate) fn before() {
     if is_forking() {
         return;
     }
@@ -154,7 +154,7 @@ pub(super) fn before() {
 }
 
 /// The handler after a fork, in both processes.
-pub(super) fn after() {
+pub(crate) fn after() {
     if let Some(state) = FORKING.take() {
         FORKS.fetch_add(1, Ordering::SeqCst);
         drop(ManuallyDrop::into_inner(state));
