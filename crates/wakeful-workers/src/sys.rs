@@ -250,7 +250,7 @@ pub(crate) fn steer(socket: impl AsFd, program: &[libc::sock_filter]) -> io::Res
     };
     // SAFETY: the option's value is a program, and the kernel only reads what `filter` points to,
     // during the call.
-    unsafe { set_option(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program) }
+    unsafe { set_option(socket.as_fd(), of_socket(libc::SO_ATTACH_REUSEPORT_CBPF), &program) }
 }
 
 /// Makes the kernel choose by its hash again.
@@ -259,7 +259,7 @@ pub(crate) fn steer(socket: impl AsFd, program: &[libc::sock_filter]) -> io::Res
 /// A filter refuses the call (it is of Linux 5.3).
 pub(crate) fn stop_steering(socket: impl AsFd) -> io::Result<()> {
     // SAFETY: the kernel reads a number, and ignores it.
-    match unsafe { set_option(socket.as_fd(), libc::SO_DETACH_REUSEPORT_BPF, &0) } {
+    match unsafe { set_option(socket.as_fd(), of_socket(libc::SO_DETACH_REUSEPORT_BPF), &0) } {
         // There was no program.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
@@ -272,21 +272,38 @@ pub(crate) fn stop_steering(socket: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub(crate) fn let_in_again(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    // The least TTL, where filters are not permitted. One of the calls fails for a socket of IPv4.
+    for option in [(libc::IPPROTO_IP, libc::IP_MINTTL), (libc::IPPROTO_IPV6, IPV6_MINHOPCOUNT)] {
+        // SAFETY: the kernel reads a number.
+        let _ = unsafe { set_option(socket, option, &0) };
+    }
     // SAFETY: the kernel reads a number, and ignores it.
-    match unsafe { set_option(socket.as_fd(), libc::SO_DETACH_FILTER, &0) } {
+    match unsafe { set_option(socket, of_socket(libc::SO_DETACH_FILTER), &0) } {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }
 
+/// `IPV6_MINHOPCOUNT` of linux/in6.h.
+const IPV6_MINHOPCOUNT: libc::c_int = 73;
+
+fn of_socket(option: libc::c_int) -> (libc::c_int, libc::c_int) {
+    (libc::SOL_SOCKET, option)
+}
+
 /// # Safety
 /// The option has a value of this type, all of whose pointers are good for the call.
-unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+unsafe fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    (level, option): (libc::c_int, libc::c_int),
+    value: &T,
+) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the socket is open, and the value has that length. The caller keeps the rest.
     let result = unsafe {
         let value = std::ptr::from_ref(value).cast();
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, length)
+        libc::setsockopt(socket.as_raw_fd(), level, option, value, length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

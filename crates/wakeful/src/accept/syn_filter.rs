@@ -7,6 +7,8 @@
 //! complete, the server accepts what is established, and the listener closes. A client that was
 //! dropped sends its SYN again a second later, and is refused or reaches another server.
 //!
+//! Where the kernel permits no filter, the socket's least TTL does nearly the same ([`least_ttl`]).
+//!
 //! A filter belongs to the socket. It blocks the socket for all holders, and permanently if the
 //! process that attached it is killed. So it is attached only if this server is the only holder
 //! ([`Holders`]), and removed before a fork. Any other listener drains without a filter: it accepts
@@ -29,6 +31,7 @@ use socket2::{SockFilter, SockRef};
 
 use super::holders::Holders;
 use crate::sys::before_fork;
+use crate::sys::least_ttl;
 use crate::sys::panics;
 use crate::sys::socket_options;
 
@@ -104,11 +107,15 @@ impl SynFilter {
 pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
     let program =
         DROP_BEGINNINGS.map(|sock_filter { code, jt, jf, k }| SockFilter::new(code, jt, jf, k));
-    SockRef::from(socket).attach_filter(&program)
+    SockRef::from(socket).attach_filter(&program).or_else(|_| least_ttl::close(socket))
 }
 
-/// Is our filter attached? It keeps new connections out in all processes that have this socket.
+/// Does [`attach_filter`] keep new connections out, in all processes that have this socket?
 pub(super) fn is_attached(socket: impl AsFd) -> bool {
+    is_filtered(&socket) || least_ttl::is_closed(socket)
+}
+
+fn is_filtered(socket: impl AsFd) -> bool {
     // Other code may have attached another filter.
     let mut attached = [statement(0, 0, 0, 0); DROP_BEGINNINGS.len()];
     let length = socket_options::filter(socket, &mut attached);
@@ -123,8 +130,11 @@ pub(super) fn shut_down(socket: &OwnedFd) -> io::Result<()> {
 }
 
 fn detach_filter(socket: &OwnedFd) {
-    // The call fails if there is no filter any more.
+    // This fails if there is no filter any more.
     let _ = SockRef::from(socket).detach_filter();
+    if least_ttl::is_closed(socket) {
+        let _ = least_ttl::open(socket);
+    }
 }
 
 /// A classic BPF program: it drops a segment that begins a connection (keeps 0 bytes of it), and

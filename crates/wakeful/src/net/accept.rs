@@ -14,6 +14,7 @@ use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
 use crate::sys::failures;
+use crate::sys::least_ttl;
 use crate::sys::limits::{explain_call, explain_call_error};
 use crate::task::ready_here;
 
@@ -148,8 +149,9 @@ pub(super) fn try_next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option
 }
 
 /// Accepts one connection, by one system call. If other code has the socket too (`is_lent`), there
-/// is another call, because that code may have made the socket blocking. `CONNABORTED`: the
-/// connection is gone, whatever error the kernel returned.
+/// is another call, because that code may have made the socket blocking. Where the kernel permits
+/// no filters, there are more ([`least_ttl`]). `CONNABORTED`: the connection is gone, whatever error
+/// the kernel returned.
 fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Peer), Errno> {
     failures::at(failures::Call::Accept)?;
     if is_lent {
@@ -158,7 +160,13 @@ fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Peer), Err
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::acceptfrom_with(&**listener, flags) {
-        Ok((fd, peer)) => Ok((fd, Peer::of(peer))),
+        Ok((fd, peer)) => {
+            let peer = Peer::of(peer);
+            if let Peer::Internet(addr) = peer {
+                least_ttl::is_not_inherited(&fd, addr, is_lent);
+            }
+            Ok((fd, peer))
+        }
         // According to accept(2), these are errors of the connection, not of the listener.
         Err(
             Errno::PROTO

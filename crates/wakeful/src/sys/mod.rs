@@ -17,6 +17,7 @@ pub(crate) mod failures;
 pub(crate) mod faults;
 #[allow(unsafe_code)]
 pub(crate) mod fork_check;
+pub(crate) mod least_ttl;
 #[allow(unsafe_code)]
 pub(crate) mod limits;
 pub(crate) mod once_per_second;

@@ -11,11 +11,23 @@ use libc::{c_int, socklen_t};
 /// # Errors
 /// Kernel errors.
 pub(crate) fn set(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
+    set_of(socket, (libc::IPPROTO_TCP, option), value)
+}
+
+/// Sets an option, of a level, that is an `int`.
+///
+/// # Errors
+/// Kernel errors.
+pub(crate) fn set_of(
+    socket: impl AsFd,
+    (level, option): (c_int, c_int),
+    value: c_int,
+) -> io::Result<()> {
     // SAFETY: the kernel reads an int, which is there.
     let refused = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
             (&raw const value).cast(),
             length_of::<c_int>(),
@@ -29,6 +41,14 @@ pub(crate) fn set(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<
 /// # Errors
 /// Kernel errors.
 pub(crate) fn get(socket: impl AsFd, option: c_int) -> io::Result<c_int> {
+    get_of(socket, (libc::IPPROTO_TCP, option))
+}
+
+/// Returns an option, of a level, that is an `int`.
+///
+/// # Errors
+/// Kernel errors.
+pub(crate) fn get_of(socket: impl AsFd, option: (c_int, c_int)) -> io::Result<c_int> {
     let value = read::<c_int>(socket, option)?;
     // SAFETY: every pattern of bytes is an int.
     Ok(unsafe { value.assume_init() })
@@ -40,7 +60,7 @@ pub(crate) fn get(socket: impl AsFd, option: c_int) -> io::Result<c_int> {
 /// # Errors
 /// Kernel errors: it is not a TCP socket.
 pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
-    let info = read::<libc::tcp_info>(socket, libc::TCP_INFO)?;
+    let info = read::<libc::tcp_info>(socket, (libc::IPPROTO_TCP, libc::TCP_INFO))?;
     // SAFETY: every pattern of bytes is one of these integers.
     Ok(unsafe { info.assume_init() })
 }
@@ -70,14 +90,14 @@ pub(crate) fn filter(socket: impl AsFd, program: &mut [libc::sock_filter]) -> io
 }
 
 /// Reads an option into zeroed memory. The kernel writes as many bytes as it knows.
-fn read<T>(socket: impl AsFd, option: c_int) -> io::Result<MaybeUninit<T>> {
+fn read<T>(socket: impl AsFd, (level, option): (c_int, c_int)) -> io::Result<MaybeUninit<T>> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = length_of::<T>();
     // SAFETY: the kernel writes `length` bytes at most, which there are.
     let refused = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
             value.as_mut_ptr().cast(),
             &raw mut length,

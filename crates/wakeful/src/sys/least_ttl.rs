@@ -1,0 +1,150 @@
+//! Keeps new clients out of a TCP listener by the TTL of what they send (ip(7), `IP_MINTTL`).
+//!
+//! A filter of the socket is more exact, but newer kernels (6.18.44, for one) permit it only with
+//! CAP_NET_ADMIN. This needs no privilege. The kernel drops a segment to the listener if its TTL is
+//! below the socket's minimum, but it does not compare those that complete a handshake. Hosts begin
+//! with a TTL of 64 or 128, and each router takes one away. So with the largest minimum, 255, nobody
+//! comes in but neighbours on the same link that begin with 255, as some load balancers do.
+//!
+//! A connection inherits the minimum when its handshake completes, and then the kernel drops all
+//! that its peer sends. So who accepts it removes the minimum, and the peer sends again what was
+//! dropped. For the sockets of this process, [`close`] makes that so. A socket of several processes
+//! may be closed by another one of them. So whether filters are permitted is found out when a first
+//! connection is accepted from such a socket, and if they are not, each connection costs one or two
+//! system calls more.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::net::{AddressFamily, SocketType, getsockname, socket};
+use socket2::{SockFilter, SockRef};
+
+use crate::sys::socket_options::{get_of, set_of};
+
+/// The largest TTL.
+const MOST: libc::c_int = 255;
+const BY_IPV4: (libc::c_int, libc::c_int) = (libc::IPPROTO_IP, libc::IP_MINTTL);
+/// `IPV6_MINHOPCOUNT` of linux/in6.h.
+const BY_IPV6: (libc::c_int, libc::c_int) = (libc::IPPROTO_IPV6, 73);
+
+/// Has this process closed a listener so?
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// Lets nobody in at this listener any more, in all processes that have it.
+///
+/// # Errors
+/// The kernel's: it is no TCP socket.
+pub(crate) fn close(listener: impl AsFd) -> io::Result<()> {
+    // Before a connection can inherit it.
+    IS_USED.store(true, Ordering::SeqCst);
+    set(listener, MOST)
+}
+
+/// Lets clients in again.
+///
+/// # Errors
+/// The kernel's: it is no TCP socket.
+pub(crate) fn open(listener: impl AsFd) -> io::Result<()> {
+    set(listener, 0)
+}
+
+pub(crate) fn is_closed(listener: impl AsFd) -> bool {
+    get_of(listener, BY_IPV4).is_ok_and(|least| least == MOST)
+}
+
+/// Removes the minimum that an accepted connection may have inherited. `is_lent`: another process
+/// may have closed the listener.
+#[inline]
+pub(crate) fn is_not_inherited(connection: impl AsFd, peer: SocketAddr, is_lent: bool) {
+    if IS_USED.load(Ordering::SeqCst) || (is_lent && are_filters_refused()) {
+        // The calls cannot fail for such a socket.
+        let _ = set_of(&connection, BY_IPV4, 0);
+        if peer.is_ipv6() {
+            let _ = set_of(&connection, BY_IPV6, 0);
+        }
+    }
+}
+
+fn set(listener: impl AsFd, least: libc::c_int) -> io::Result<()> {
+    if getsockname(&listener)?.address_family() == AddressFamily::INET6 {
+        set_of(&listener, BY_IPV6, least)?;
+    }
+    // Clients of IPv4 come to a socket of IPv6, too.
+    set_of(&listener, BY_IPV4, least)
+}
+
+/// Does the kernel refuse filters, here and so in the other processes of this server?
+fn are_filters_refused() -> bool {
+    static ARE_REFUSED: OnceLock<bool> = OnceLock::new();
+    *ARE_REFUSED.get_or_init(|| {
+        let keeps_all = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX);
+        socket(AddressFamily::INET, SocketType::STREAM, None)
+            .map_err(io::Error::from)
+            .and_then(|socket| SockRef::from(&socket).attach_filter(&[keeps_all]))
+            .is_err()
+    })
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn listeners() -> impl Iterator<Item = TcpListener> {
+        let bound = ["127.0.0.1:0", "[::1]:0", "[::]:0"].map(TcpListener::bind);
+        bound.into_iter().flatten()
+    }
+
+    /// The addresses at which clients reach the listener.
+    fn addrs(listener: &TcpListener) -> Vec<SocketAddr> {
+        let addr = listener.local_addr().unwrap();
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), addr.port());
+        if addr.ip().is_unspecified() { vec![at("127.0.0.1"), at("::1")] } else { vec![addr] }
+    }
+
+    #[test]
+    fn nobody_comes_in_until_it_is_opened_again() {
+        for listener in listeners() {
+            assert!(!is_closed(&listener));
+            close(&listener).unwrap();
+            assert!(is_closed(&listener));
+            for addr in addrs(&listener) {
+                let refused = TcpStream::connect_timeout(&addr, Duration::from_millis(50));
+                assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            }
+            open(&listener).unwrap();
+            assert!(!is_closed(&listener));
+            for addr in addrs(&listener) {
+                TcpStream::connect(addr).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn whose_handshake_completes_behind_the_end_is_heard() {
+        for listener in listeners() {
+            // The handshake is over for the client, and here with the first byte only.
+            crate::sys::socket_options::set(&listener, libc::TCP_DEFER_ACCEPT, 30).unwrap();
+            for addr in addrs(&listener) {
+                open(&listener).unwrap();
+                let mut client = TcpStream::connect(addr).unwrap();
+                close(&listener).unwrap();
+                client.write_all(b"a").unwrap();
+                let (mut accepted, peer) = listener.accept().unwrap();
+                assert!(is_closed(&accepted), "inherited");
+                is_not_inherited(&accepted, peer, false);
+                assert!(!is_closed(&accepted));
+                client.write_all(b"b").unwrap();
+                let mut both = [0; 2];
+                accepted.read_exact(&mut both).unwrap();
+                assert_eq!(&both, b"ab");
+            }
+        }
+    }
+}
