@@ -17,6 +17,8 @@ pub(crate) mod failures;
 pub(crate) mod faults;
 #[allow(unsafe_code)]
 pub(crate) mod fork_check;
+#[cfg(all(test, not(wakeful_loom)))]
+pub(crate) mod held_log;
 #[allow(unsafe_code)]
 pub(crate) mod limits;
 pub(crate) mod once_per_second;
