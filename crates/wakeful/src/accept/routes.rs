@@ -95,8 +95,9 @@ impl Routes {
     pub(super) fn refused(&self, Refused { arrival, error }: Refused) {
         let number = arrival.destination();
         self.counts.of(number).count_failed();
-        panics::log!(debug, %error, number, "a loop cannot take a connection");
         self.pass_on(arrival);
+        // The subscriber is user code, which may block. Until then the connection would wait.
+        panics::log!(debug, %error, number, "a loop cannot take a connection");
     }
 
     /// Closes a connection that no loop takes.

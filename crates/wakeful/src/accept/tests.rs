@@ -1,6 +1,7 @@
 //! Failures that no test can cause for real: the system's limits, and errors that only a network
 //! brings.
 
+mod held_log;
 mod started_again;
 mod user_panics;
 

@@ -101,8 +101,11 @@ impl Balancer {
             balance.mend_all();
             balance.plan_moves();
             if let Some(turn) = balance.board.turn() {
-                turn.review(balance.board.busy());
+                let changed = turn.review(balance.board.busy());
                 balance.look_for_room();
+                if let Some(changed) = changed {
+                    changed.log();
+                }
             }
             true
         }));
@@ -158,30 +161,42 @@ impl Balancer {
             // The thread that is already checking checks again.
             return;
         }
-        let mut seen = 1;
+        let (mut seen, mut is_in) = (1, false);
         loop {
-            self.follow_turn(turn);
+            is_in |= self.follow_turn(turn);
             let looks = &self.looks_at_turn;
             match looks.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
+                Ok(_) => break,
                 Err(more) => seen = more,
             }
         }
+        // Only now, because this may log. A subscriber that blocks must not keep other threads from
+        // following the turn.
+        if is_in {
+            turn.may_block_at_once();
+        }
     }
 
-    /// Only one thread at a time may call this.
-    fn follow_turn(&self, turn: &OurTurn) {
+    /// Returns whether this worker has come in, or would go out and may not. Only one thread at a
+    /// time may call this, and no user code may run in it.
+    fn follow_turn(&self, turn: &OurTurn) -> bool {
         if self.full.load(Ordering::SeqCst) > 0 && turn.accepts() {
             // A loop ran full while another thread said that there is room.
             turn.is_full();
             // By now it may have room again.
             self.see_whether_there_is_room(turn);
-        } else if self.is_to_step_back.swap(false, Ordering::SeqCst) && turn.may_step_back() {
+            return false;
+        }
+        let is_to_step_back = self.is_to_step_back.swap(false, Ordering::SeqCst);
+        if is_to_step_back && turn.may_step_back() {
             self.set_all_inside(self.shares.len(), false);
             // The kernel may just have woken this process for a connection. A sibling that stays in
             // the list takes it.
             turn.ring_one_inside();
-        } else if turn.is_ours() {
+            return false;
+        }
+        let mut is_in = is_to_step_back;
+        if turn.is_ours() {
             if turn.is_out() {
                 let active = self.board.active();
                 let some_accept = self.shares[..active].iter().any(|share| share.accepts());
@@ -194,6 +209,7 @@ impl Balancer {
                     self.see_whether_there_is_room(turn);
                 } else {
                     turn.came_in();
+                    is_in = true;
                 }
             }
         } else if turn.may_go_out() {
@@ -203,11 +219,15 @@ impl Balancer {
                 // sibling in the list takes the connection.
                 turn.ring_one_inside();
             }
-        } else if turn.is_out() && self.is_any_inside() {
-            // One has come in meanwhile.
-            self.set_all_inside(self.shares.len(), false);
-            turn.ring_one_inside();
+        } else {
+            is_in = true;
+            if turn.is_out() && self.is_any_inside() {
+                // One has come in meanwhile.
+                self.set_all_inside(self.shares.len(), false);
+                turn.ring_one_inside();
+            }
         }
+        is_in
     }
 
     fn is_any_inside(&self) -> bool {

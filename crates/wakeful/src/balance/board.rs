@@ -2,15 +2,17 @@
 //! `watchdog` knows which of them are awake, asleep or stuck.
 
 mod watchdog;
+mod watchers;
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
 pub(crate) use self::watchdog::Seat;
+use self::watchers::{Watcher, Watchers};
 use super::activity::{Activity, Targets};
 use super::alarm::Alarm;
 use super::siblings::OurTurn;
@@ -27,9 +29,6 @@ const NEWEST: f64 = 0.5;
 /// A loop that has not reported for this long, in nanoseconds, sleeps.
 const SILENT: u64 = 1_000_000_000;
 
-/// Called after each review. `false`: it is never called again.
-pub(crate) type Watcher = Box<dyn Fn(&Board) -> bool + Send>;
-
 /// What the loops know of one another. Each loop writes its own line. The loop that reviews reads
 /// all lines, at most once in 50 ms. See the [module](self).
 pub(crate) struct Board {
@@ -40,7 +39,7 @@ pub(crate) struct Board {
     epoch: Instant,
     next_review: AtomicU64,
     reviews: Mutex<Reviews>,
-    watchers: Mutex<Vec<Watcher>>,
+    watchers: Watchers<Self>,
     /// `None` in a group of one loop.
     alarm: Option<Alarm>,
     /// `Some` in a worker that has siblings.
@@ -82,7 +81,7 @@ impl Board {
             epoch: Instant::now(),
             next_review: AtomicU64::new(REVIEW_EVERY),
             reviews: Mutex::new(Reviews { activity, busy: vec![0; loops].into(), at: 0 }),
-            watchers: Mutex::default(),
+            watchers: Watchers::new(),
             alarm,
             turn,
         })
@@ -124,9 +123,9 @@ impl Board {
     }
 
     /// Calls `watcher` now, and after each review.
-    pub(crate) fn watch(&self, watcher: Watcher) {
+    pub(crate) fn watch(&self, watcher: Watcher<Self>) {
         if watcher(self) {
-            self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+            self.watchers.add(watcher);
         }
     }
 
@@ -188,16 +187,7 @@ impl Board {
 
     /// Tells the watchers.
     fn tell(&self) {
-        // If the lock is taken, a watcher is being registered, and `watch` has called it.
-        let Some(mut watchers) = panics::try_lock(&self.watchers) else { return };
-        watchers.retain(|watcher| {
-            let mut stays = true;
-            if !panics::contain(|| stays = watcher(self)) {
-                let what = "reviewing the loops of a group";
-                panics::log!(error, what, "a function of the group panicked, and is called again");
-            }
-            stays
-        });
+        self.watchers.tell(self);
     }
 }
 
@@ -212,9 +202,10 @@ impl std::fmt::Debug for Board {
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
 
     use super::*;
+    use crate::sys::held_log::HeldLog;
 
     /// Lets time pass in which loop `number` is busy for the share `busy`.
     fn pass(board: &Board, number: usize, busy: f64) {
@@ -263,14 +254,74 @@ mod tests {
     }
 
     #[test]
+    fn a_watcher_that_blocks_keeps_no_other_thread_from_telling_them() {
+        let board = Board::new(2, None, None).unwrap();
+        let (first, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (blocks, is_blocked) = mpsc::sync_channel(0);
+        let (release, released) = mpsc::channel::<()>();
+        let (released, seen) = (Mutex::new(released), told.clone());
+        board.watch(Box::new(move |_| {
+            // Registering the watcher calls it once.
+            if first.fetch_add(1, Ordering::Relaxed) == 1 {
+                blocks.send(()).unwrap();
+                let _ = released.lock().unwrap().recv();
+            }
+            true
+        }));
+        board.watch(Box::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            true
+        }));
+        std::thread::scope(|scope| {
+            scope.spawn(|| board.tell());
+            is_blocked.recv().unwrap();
+            let before = told.load(Ordering::Relaxed);
+            board.tell();
+            let after = told.load(Ordering::Relaxed);
+            drop(release);
+            assert_eq!(after, before + 1, "the other watcher is told");
+        });
+        assert_eq!(told.load(Ordering::Relaxed), 3);
+    }
+
+    /// A loop that stands in may call a third one, whatever its own log line does.
+    #[test]
+    fn the_watchers_are_told_before_it_is_logged_that_one_more_loop_is_active() {
+        let board = Board::new(3, Some(Activity::new(3, Targets::default())), None).unwrap();
+        let told = Arc::new(AtomicUsize::new(0));
+        let seen = told.clone();
+        board.watch(Box::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            true
+        }));
+        let log = HeldLog::at("user code has blocked every active loop");
+        board.hear(0);
+        let alarm = board.alarm.as_ref().unwrap();
+        while !(alarm.has_rung(alarm.now()) && board.stuck()(0)) {
+            std::thread::yield_now();
+        }
+        std::thread::scope(|scope| {
+            let subscribe = log.subscribe();
+            scope.spawn(|| {
+                subscribe();
+                board.hear(1);
+            });
+            log.wait();
+            let told = told.load(Ordering::Relaxed);
+            drop(log);
+            assert_eq!((board.active(), told), (2, 2));
+        });
+    }
+
+    #[test]
     fn what_panicked_under_a_lock_keeps_nobody_out() {
         let board = Board::new(2, Some(Activity::new(2, Targets::default())), None).unwrap();
         let locks_and_panics = || {
-            let _held = (board.reviews.lock(), board.watchers.lock());
+            let _held = board.reviews.lock();
             panic!("on purpose");
         };
         assert!(!panics::contain(locks_and_panics));
-        assert!(board.reviews.is_poisoned() && board.watchers.is_poisoned());
+        assert!(board.reviews.is_poisoned());
         let told = Arc::new(AtomicUsize::new(0));
         let seen = told.clone();
         board.watch(Box::new(move |_| {

@@ -84,22 +84,28 @@ impl Balancer {
         if !self.shares[number].begin_mending() {
             return;
         }
-        static LIMIT: OncePerSecond = OncePerSecond::new();
-        if let Some(count) = LIMIT.pass() {
-            let error = error.map(tracing::field::display);
-            panics::log!(
-                warn,
-                error,
-                count,
-                "a loop gets no connections until it can watch its listener again"
-            );
-        }
-        let balance = self.this.clone();
+        let (balance, error) = (self.this.clone(), error.map(ToString::to_string));
         // The task ends with the loop, and so do the loop's listeners.
         let _ = self.loops[number].post(move || {
             let mend = move || mend(balance.clone(), number);
             spawn(supervise("watching a listener again", mend)).detach();
+            log(error);
         });
+    }
+}
+
+/// Runs on the loop that gets no connections, which no other thread waits for. The thread that was
+/// refused may be one that others rely on, and a subscriber may block.
+fn log(error: Option<String>) {
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    if let Some(count) = LIMIT.pass() {
+        let error = error.map(tracing::field::display);
+        panics::log!(
+            warn,
+            error,
+            count,
+            "a loop gets no connections until it can watch its listener again"
+        );
     }
 }
 

@@ -40,10 +40,14 @@ impl Balancer {
     /// has above the mean.
     pub(super) fn plan_moves(&self) {
         let (Some(moves), now) = (self.moves, self.now()) else { return };
-        if now < self.next_plan.load(Ordering::Relaxed) {
+        let next = self.next_plan.load(Ordering::Relaxed);
+        let plan = |from, to| {
+            self.next_plan.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        // If several threads find that it is time, only one plans.
+        if now < next || !plan(next, now + PLAN_EVERY) {
             return;
         }
-        self.next_plan.store(now + PLAN_EVERY, Ordering::Relaxed);
         let active = self.board.active();
         let mean = self.mean_utilisation(active);
         let ratio = moves.ratio.max(1.05);

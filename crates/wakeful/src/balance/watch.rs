@@ -21,7 +21,11 @@ pub(super) trait Crowd {
     fn active_members(&self) -> impl Iterator<Item = usize>;
 
     /// All active members are stuck in their turns, so one more becomes active, if there is one.
-    fn activate_one_more(&self);
+    /// Returns how many are active then.
+    fn activate_one_more(&self) -> Option<usize>;
+
+    /// Logs that one more member is active.
+    fn log_one_more(&self, active: usize);
 
     /// Handles that some active member is stuck in its turn.
     fn tell_of_stuck(&self);
@@ -94,9 +98,12 @@ pub(super) trait Crowd {
         if !any_is_stuck {
             return;
         }
-        if self.active_members().all(|member| self.is_stuck(member, now)) {
-            self.activate_one_more();
-        }
+        let all_are_stuck = self.active_members().all(|member| self.is_stuck(member, now));
+        let more = if all_are_stuck { self.activate_one_more() } else { None };
         self.tell_of_stuck();
+        // This comes last, because the subscriber is user code, which may block.
+        if let Some(active) = more {
+            self.log_one_more(active);
+        }
     }
 }

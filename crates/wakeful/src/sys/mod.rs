@@ -17,7 +17,12 @@ pub(crate) mod failures;
 pub(crate) mod faults;
 #[allow(unsafe_code)]
 pub(crate) mod fork_check;
+<<<<<<< HEAD
 pub(crate) mod least_ttl;
+=======
+#[cfg(all(test, not(wakeful_loom)))]
+pub(crate) mod held_log;
+>>>>>>> board
 #[allow(unsafe_code)]
 pub(crate) mod limits;
 pub(crate) mod once_per_second;

@@ -11,6 +11,7 @@ use crate::event_loop::Spent;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::sys::failures;
+use crate::sys::held_log::HeldLog;
 use crate::{EventLoopBuilder, IdlePolicy, block_on};
 
 fn parking() -> EventLoopBuilder {
@@ -370,6 +371,83 @@ fn a_worker_that_the_kernel_refuses_to_let_in_comes_in_in_the_end() {
     wait_until(|| first.active_members().count() == 1);
     assert!(balance.shares[0].is_in_list(0));
     group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn a_worker_that_the_kernel_refuses_to_let_in_waits_for_no_log_line() {
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(2, lifeline).unwrap();
+    let first = OurTurn::new(siblings.join().unwrap(), Some(Targets::new()));
+    first.begins();
+    let group = LoopGroup::builder().loops(1).event_loop(parking()).sibling(siblings.join());
+    let group = group.build().unwrap();
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(1)), None);
+    balance.enter(0, listening::attach(&group.handles()[0], &[localhost()]).into_iter());
+    first.ends();
+    let log = HeldLog::at("a loop gets no connections");
+    let (returns, has_returned) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (subscribe, balance) = (log.subscribe(), &balance);
+        scope.spawn(move || {
+            subscribe();
+            refuse(1);
+            balance.see_whose_turn_it_is();
+            returns.send(()).unwrap();
+        });
+        let returned = has_returned.recv_timeout(GUARD);
+        drop(log);
+        returned.expect("nobody else checks whose turn it is meanwhile");
+    });
+    wait_until(|| balance.shares[0].is_in_list(0));
+    group.shutdown(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn whose_turn_it_is_is_checked_while_a_log_line_of_the_check_before_blocks() {
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(3, lifeline).unwrap();
+    let sibling = || OurTurn::new(siblings.join().unwrap(), Some(Targets::new()));
+    let first = sibling();
+    first.begins();
+    let group = LoopGroup::builder().loops(1).event_loop(parking()).sibling(siblings.join());
+    let group = group.build().unwrap();
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(1)), None);
+    balance.enter(0, listening::attach(&group.handles()[0], &[localhost()]).into_iter());
+    let third = sibling();
+    third.begins();
+    let turn = balance.turn().unwrap();
+    assert!(turn.is_out() && !balance.shares[0].is_inside(0), "it is the first one's turn");
+    // The loop hears no bell and no alarm.
+    let (held, is_held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let block = move || {
+        held.send(()).unwrap();
+        let _ = released.recv();
+    };
+    group.handles()[0].post(block).unwrap();
+    is_held.recv().unwrap();
+    let full = balance.full().unwrap();
+    assert!(turn.heard(1) != 0, "it is awake");
+    first.hear();
+    let alarm = first.alarm();
+    wait_until(|| alarm.has_rung(alarm.now()) && first.is_stuck(0, alarm.now()));
+    let log = HeldLog::at("every active worker is stuck");
+    std::thread::scope(|scope| {
+        let (subscribe, balance) = (log.subscribe(), &balance);
+        scope.spawn(move || {
+            subscribe();
+            balance.see_whose_turn_it_is();
+        });
+        log.wait();
+        // Now it is this worker's turn, too.
+        drop(full);
+        let is_in = balance.shares[0].is_in_list(0);
+        drop((log, release));
+        assert!(is_in);
+    });
+    group.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]

@@ -41,12 +41,14 @@ impl Crowd for Loops<'_> {
         0..self.board.active()
     }
 
-    fn activate_one_more(&self) {
-        let Some(mut reviews) = panics::try_lock(&self.board.reviews) else { return };
-        let Some(activity) = &mut reviews.activity else { return };
+    fn activate_one_more(&self) -> Option<usize> {
+        let mut reviews = panics::try_lock(&self.board.reviews)?;
+        let activity = reviews.activity.as_mut()?;
         self.board.active.store(activity.one_more(), Ordering::Release);
-        let active = activity.active();
-        drop(reviews);
+        Some(activity.active())
+    }
+
+    fn log_one_more(&self, active: usize) {
         panics::log!(
             info,
             active,

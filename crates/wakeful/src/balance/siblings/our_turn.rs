@@ -47,6 +47,21 @@ struct Reviews {
     at: u64,
 }
 
+/// How a review has changed the number of active workers.
+#[must_use]
+pub(crate) struct Change {
+    was: usize,
+    active: usize,
+    utilisation: f64,
+}
+
+impl Change {
+    pub(crate) fn log(self) {
+        let Self { was, active, utilisation } = self;
+        panics::log!(debug, was, active, utilisation, "active workers");
+    }
+}
+
 impl OurTurn {
     /// `targets` has the utilisation up to which workers are active; `None`: this worker always
     /// is.
@@ -169,29 +184,27 @@ impl OurTurn {
         self.page().active() > 1
     }
 
-    /// Notes that this worker is in the kernel's list again.
+    /// Notes that this worker is in the kernel's list again. After this,
+    /// [`may_block_at_once`](Self::may_block_at_once) must be called.
     pub(crate) fn came_in(&self) {
         self.page().comes_in(self.sibling.place);
-        self.may_block_at_once();
     }
 
     /// Called after this worker has come in while it is awake. When it woke up it was out, and did
     /// not set the alarm, and a worker that went to sleep since may have stopped the alarm. So it
-    /// sets the alarm now, because a turn may block before its next report.
-    fn may_block_at_once(&self) {
+    /// sets the alarm now, because a turn may block before its next report. This may log, and so
+    /// block: the caller must keep no other thread from its work.
+    pub(crate) fn may_block_at_once(&self) {
         if self.page().heard(self.sibling.place) != 0 {
             self.hear();
         }
     }
 
     /// Notes that this worker leaves the kernel's list, unless nobody else is in it, or it is its
-    /// turn after all. Returns whether it may.
+    /// turn after all. Returns whether it may. If not,
+    /// [`may_block_at_once`](Self::may_block_at_once) must be called.
     pub(crate) fn may_go_out(&self) -> bool {
-        let may = self.page().may_go_out(self.sibling.place);
-        if !may {
-            self.may_block_at_once();
-        }
-        may
+        self.page().may_go_out(self.sibling.place)
     }
 
     /// Notes that this worker took a connection. Returns whether it has lately taken far more than
@@ -218,7 +231,8 @@ impl OurTurn {
     }
 
     /// Notes that this worker is out for a while although it is its turn, unless then fewer workers
-    /// than CPUs are in the list and not stuck. Returns whether it may.
+    /// than CPUs are in the list and not stuck. Returns whether it may. If not,
+    /// [`may_block_at_once`](Self::may_block_at_once) must be called.
     pub(crate) fn may_step_back(&self) -> bool {
         // Without the master nobody reports which workers are dead.
         if self.is_alone.load(Ordering::SeqCst) {
@@ -226,20 +240,18 @@ impl OurTurn {
         }
         let (page, ticks) = (self.page(), self.alarm.now());
         let takes = |place: usize| !self.is_stuck(place, ticks);
-        let may = page.may_step_back(self.sibling.place, page.cpus(), takes);
-        if !may {
-            self.may_block_at_once();
-        }
-        may
+        page.may_step_back(self.sibling.place, page.cpus(), takes)
     }
 
     /// Reports how long each loop of this worker has worked, on average, in nanoseconds, and
     /// reviews how many workers should be active. If a worker in the list is stuck, another one
     /// looks for connections: the alarm does not ring as long as any of them is awake.
-    pub(crate) fn review(&self, busy: u64) {
+    ///
+    /// The caller logs the result when nothing is left to do: the subscriber may block.
+    pub(crate) fn review(&self, busy: u64) -> Option<Change> {
         let page = self.page();
         page.set_busy(self.sibling.place, busy);
-        let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
+        let mut reviews = panics::try_lock(&self.reviews)?;
         let now = page.now();
         let Reviews { activity, busy: before, at } = &mut *reviews;
         let passed = now.saturating_sub(std::mem::replace(at, now)).max(1) as f64;
@@ -258,12 +270,11 @@ impl OurTurn {
         activity.follow(was);
         let active = activity.review(now, together).clamp(1, accepting.max(1));
         drop(reviews);
-        if active != said && page.change_active(said, active) && active != was {
-            panics::log!(debug, was, active, utilisation = together, "active workers");
-        }
+        let changed = active != said && page.change_active(said, active) && active != was;
         if page.are_in().any(|place| self.is_stuck(place, ticks)) {
             self.tell_of_stuck();
         }
+        changed.then_some(Change { was, active, utilisation: together })
     }
 
     pub(crate) fn hear(&self) {
@@ -300,15 +311,17 @@ impl Crowd for OurTurn {
         self.page().are_in()
     }
 
-    fn activate_one_more(&self) {
+    fn activate_one_more(&self) -> Option<usize> {
         let (active, all) = (self.page().active(), self.page().accepting().count());
-        if active < all && self.page().change_active(active, active + 1) {
-            panics::log!(
-                info,
-                active = active + 1,
-                "every active worker is stuck for {PATIENCE:?}: one more worker takes new connections"
-            );
-        }
+        (active < all && self.page().change_active(active, active + 1)).then_some(active + 1)
+    }
+
+    fn log_one_more(&self, active: usize) {
+        panics::log!(
+            info,
+            active,
+            "every active worker is stuck for {PATIENCE:?}: one more worker takes new connections"
+        );
     }
 
     /// Rings a worker that is not stuck. Perhaps it must take connections that the kernel woke the

@@ -382,20 +382,20 @@ struct Failure {
 }
 
 impl Failure {
-    /// Logs the failure, and wakes the tasks that wait for the jobs, so that their loops try again.
+    /// Wakes the tasks that wait for the jobs, so that their loops try again, and logs the failure.
     /// Returns the error. Must be called without the lock, because subscribers and wakers are user
-    /// code.
+    /// code. The subscriber comes last: if it blocks, only this thread waits.
     fn tell(self) -> io::Error {
         let Self { error, is_news, threads, waiting } = self;
-        if is_news && threads == 0 {
-            panics::log!(warn, %error, "cannot start a thread for blocking work: there is none, so the work is refused");
-        } else if is_news {
-            panics::log!(warn, %error, threads, "cannot start another thread for blocking work: the work waits until a running thread is free");
-        }
         for job in waiting {
             job.wake_waiter();
             // An abort may have left the rest of the job to this one.
             panics::discard(job);
+        }
+        if is_news && threads == 0 {
+            panics::log!(warn, %error, "cannot start a thread for blocking work: there is none, so the work is refused");
+        } else if is_news {
+            panics::log!(warn, %error, threads, "cannot start another thread for blocking work: the work waits until a running thread is free");
         }
         error
     }
@@ -408,6 +408,7 @@ mod tests {
 
     use super::super::job::{Job, Join};
     use super::*;
+    use crate::sys::held_log::HeldLog;
 
     type Start = fn(&'static Pool) -> io::Result<()>;
 
@@ -519,6 +520,34 @@ mod tests {
         assert_eq!(counts(pool), (1, 0));
         crate::block_on(async { assert!(pool.try_again_for(1)) });
         drop(hold);
+    }
+
+    #[test]
+    fn a_log_line_that_blocks_keeps_no_other_task_from_hearing_that_there_is_no_thread() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let pool = pool(|pool| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
+            0 => start(pool),
+            _ => refused(pool),
+        });
+        let (hold, held) = mpsc::channel::<()>();
+        pool.push(job(move || held.recv().is_err())).unwrap();
+        until("the thread has begun", || counts(pool) == (1, 0));
+        let woken = Arc::new(AtomicBool::new(false));
+        let waits = Arc::new(Job::new(|| ()));
+        assert!(waits.poll(&Waker::from(Arc::new(Sets(woken.clone())))).is_pending());
+        pool.state().queue.insert(1_000, waits);
+        let log = HeldLog::at("cannot start another thread for blocking work");
+        std::thread::scope(|scope| {
+            let subscribe = log.subscribe();
+            scope.spawn(|| {
+                subscribe();
+                pool.push(job(|| ())).unwrap();
+            });
+            log.wait();
+            let woken = woken.load(Ordering::Relaxed);
+            drop((log, hold));
+            assert!(woken);
+        });
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn who_comes_in_while_it_is_awake_sets_the_alarm() {
     assert!(!is_set());
     assert!(other.page().change_active(1, 2));
     other.came_in();
+    other.may_block_at_once();
     assert!(is_set());
 }
 
