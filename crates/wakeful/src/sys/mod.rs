@@ -17,12 +17,9 @@ pub(crate) mod failures;
 pub(crate) mod faults;
 #[allow(unsafe_code)]
 pub(crate) mod fork_check;
-<<<<<<< HEAD
-pub(crate) mod least_ttl;
-=======
 #[cfg(all(test, not(wakeful_loom)))]
 pub(crate) mod held_log;
->>>>>>> board
+pub(crate) mod least_ttl;
 #[allow(unsafe_code)]
 pub(crate) mod limits;
 pub(crate) mod once_per_second;
