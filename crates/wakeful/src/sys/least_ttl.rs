@@ -3,8 +3,8 @@
 //! A filter of the socket is more exact, but newer kernels (6.18.44, for one) permit it only with
 //! CAP_NET_ADMIN. This needs no privilege. The kernel drops a segment to the listener if its TTL is
 //! below the socket's minimum, but it does not compare those that complete a handshake. Hosts begin
-//! with a TTL of 64 or 128, and each router takes one away. So with the largest minimum, 255, nobody
-//! comes in but neighbours on the same link that begin with 255, as some load balancers do.
+//! with a TTL of 64 or 128, and each router takes one away. So with the largest minimum, 255,
+//! nobody comes in but neighbours on the same link that begin with 255, as some load balancers do.
 //!
 //! A connection inherits the minimum when its handshake completes, and then the kernel drops all
 //! that its peer sends. So who accepts it removes the minimum, and the peer sends again what was
