@@ -81,7 +81,7 @@ impl RequestBody {
 
 impl Unread {
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.is_end_stream())
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     /// With HTTP/2: hyper takes a reset without an error code for the body's end.
@@ -153,7 +153,7 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         let inner = self.0.as_ref().and_then(|it| it.inner.as_ref());
-        inner.map_or(SizeHint::with_exact(0), |inner| inner.size_hint())
+        inner.map_or(SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
