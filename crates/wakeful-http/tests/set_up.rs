@@ -6,9 +6,11 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{pending, ready};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use http_body_util::BodyExt;
 use wakeful::PerLoop;
 use wakeful::net::ListenAddr;
 use wakeful::time::{sleep, timeout};
-use wakeful_http::{RequestBody, Server};
+use wakeful_http::{DrainPlan, RequestBody, Server};
 
 fn on_a_loop<T>(test: impl Future<Output = T>) -> T {
     wakeful::block_on(timeout(GUARD, test)).expect("a hang is a failure")
@@ -145,7 +147,7 @@ fn what_a_server_that_is_awaited_aborts_is_logged() {
         .finish();
     let _logging = tracing::subscriber::set_default(subscriber);
     on_a_loop(async {
-        let plan = wakeful_http::DrainPlan::new().grace(Duration::ZERO);
+        let plan = DrainPlan::new().grace(Duration::ZERO);
         let server = server().drain_plan(plan);
         let addr = tcp(&server);
         let (stop, stopped) = async_channel::bounded::<()>(1);
@@ -195,8 +197,61 @@ fn a_server_that_is_no_longer_awaited_ends() {
 fn a_drain_may_be_awaited() {
     let running = server().start(router()).unwrap();
     is_served(&running);
-    let plan = wakeful_http::DrainPlan::new().grace(GUARD);
+    let plan = DrainPlan::new().grace(GUARD);
     assert_eq!(on_a_loop(running.drained(plan)).unwrap(), 0);
+}
+
+/// An executor on no loop, whose waker polls its task at once.
+struct PollsAtOnce {
+    drained: Mutex<Pin<Box<dyn Future<Output = io::Result<usize>> + Send>>>,
+    tell: mpsc::Sender<io::Result<usize>>,
+}
+
+impl Wake for PollsAtOnce {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let polled = self.drained.lock().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
+        if let Poll::Ready(drained) = polled {
+            let _ = self.tell.send(drained);
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_polls_at_once_as_a_drain_ends_does_not_block_it() {
+    let running = server().start(router()).unwrap();
+    let (tell, told) = mpsc::channel();
+    let drained = Mutex::new(Box::pin(running.drained(DrainPlan::new().grace(GUARD))) as _);
+    Waker::from(Arc::new(PollsAtOnce { drained, tell })).wake();
+    let drained = told.recv_timeout(GUARD).expect("the waker waits for a lock of the channel");
+    assert_eq!(drained.unwrap(), 0);
+}
+
+struct Panics(mpsc::Sender<()>);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+        panic!("a waker that panics, on purpose");
+    }
+}
+
+#[test]
+fn a_drain_whose_waker_panics_may_be_awaited_again() {
+    let running = server().start(router()).unwrap();
+    let (tell, told) = mpsc::channel();
+    let mut drained = Box::pin(running.drained(DrainPlan::new().grace(GUARD)));
+    let waker = Waker::from(Arc::new(Panics(tell)));
+    // The drain may end within the first poll, on its thread.
+    let polled = drained.as_mut().poll(&mut Context::from_waker(&waker));
+    let drained = match polled {
+        Poll::Ready(drained) => drained,
+        Poll::Pending => {
+            told.recv_timeout(GUARD).expect("woken");
+            futures_lite::future::block_on(drained)
+        }
+    };
+    assert_eq!(drained.unwrap(), 0);
 }
 
 #[test]

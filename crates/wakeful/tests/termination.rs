@@ -30,6 +30,7 @@ on_every_backend! {
     a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait,
     a_start_that_blocks_is_no_slow_turn,
     a_start_whose_set_up_never_ends_ends_by_a_signal,
+    a_start_that_waits_for_a_blocked_loop_ends_by_a_signal,
 }
 
 /// Signals reach the whole process: one test at a time.
@@ -197,6 +198,47 @@ fn a_start_whose_set_up_never_ends_ends_by_a_signal<B: Backend>() {
         });
         let result = end.recv_timeout(Duration::from_secs(20)).expect("the signal ends it");
         assert_eq!(result, Ok(None), "{is_early} {blocks}");
+        drop(release);
+    }
+}
+
+/// Blocked by the function that makes the handler, or by a task that a set-up has spawned.
+fn a_start_that_waits_for_a_blocked_loop_ends_by_a_signal<B: Backend>() {
+    let _turn = my_turn();
+    for by_make in [true, false] {
+        let (release, released) = async_channel::bounded::<()>(1);
+        let (ended, end) = mpsc::channel();
+        let block = move || {
+            send(Signal::TERM);
+            let _ = released.recv_blocking();
+        };
+        let start = move || {
+            let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap())?;
+            let in_set_up = block.clone();
+            let set_up = move || {
+                let block = in_set_up.clone();
+                async move {
+                    if !by_make {
+                        wakeful::spawn(async move { block() }).detach();
+                    }
+                    Ok(())
+                }
+            };
+            let group = wakeful::LoopGroup::builder().loops(2);
+            let server = ConnectionServer::new(vec![listener]).group(group).on_each_loop(set_up);
+            server.start(move || {
+                if by_make {
+                    block();
+                }
+                async |_connection| ()
+            })
+        };
+        thread::spawn(move || {
+            let drained = run_until_terminated(start, |_serving| "drained");
+            let _ = ended.send(drained.map_err(|error| error.to_string()));
+        });
+        let result = end.recv_timeout(Duration::from_secs(20)).expect("the signal ends it");
+        assert_eq!(result, Ok(None), "by the function that makes the handler: {by_make}");
         drop(release);
     }
 }

@@ -7,16 +7,16 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Limited;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
+use super::received::Received;
 use super::unread;
 use crate::connection::{BodyReads, LastWaker, Progress, ResetRation};
 use crate::error::BoxError;
-use crate::foreign_code::{self, Locking, SafeWaker};
+use crate::foreign_code::{self, SafeWaker};
 use crate::joined::{self, Data, Joining, Polled, Source};
 use crate::observe::ObservedRequest;
 
@@ -27,7 +27,8 @@ use crate::observe::ObservedRequest;
 /// [`LengthLimitError`](http_body_util::LengthLimitError), like that of `http_body_util::Limited`.
 /// The client then gets 413, whatever the service answers, unless the response has begun. If the
 /// client's connection or stream breaks off, a read fails with a [`hyper::Error`], or with an
-/// [`io::Error`] of the kind `UnexpectedEof` if the client gave no error code (HTTP/2).
+/// [`io::Error`] of the kind `UnexpectedEof` if the client gave no error code (HTTP/2). In a forked
+/// child a read of the parent's body fails.
 ///
 /// # Threads
 /// `Send`.
@@ -41,7 +42,7 @@ pub struct RequestBody(
 #[derive(Debug)]
 struct Unread {
     /// `None` only during the drop.
-    inner: Option<Locking<Limited<Incoming>>>,
+    inner: Option<Received>,
     waker: SafeWaker,
     /// With HTTP/2: how often a body may be dropped before its end.
     resets: Option<ResetRation>,
@@ -67,7 +68,7 @@ impl RequestBody {
         }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         Self(Some(Box::new(Unread {
-            inner: Some(Locking::new(Limited::new(inner, most))),
+            inner: Some(Received::new(inner, most)),
             waker: SafeWaker::default(),
             resets: resets.cloned(),
             reads: reads.cloned(),
@@ -80,7 +81,7 @@ impl RequestBody {
 
 impl Unread {
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.is_end_stream())
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     /// With HTTP/2: hyper takes a reset without an error code for the body's end.
@@ -123,7 +124,7 @@ impl Body for RequestBody {
         let Unread { inner: Some(inner), waker, progress, last_waker, .. } = &mut **this else {
             return Poll::Ready(None);
         };
-        let inner = Pin::new(&mut **inner);
+        let inner = Pin::new(inner);
         let mut polled = waker.with(cx, |cx| match progress {
             Some(progress) => {
                 let waker = progress.asks(last_waker, cx.waker());
@@ -152,7 +153,7 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         let inner = self.0.as_ref().and_then(|it| it.inner.as_ref());
-        inner.map_or(SizeHint::with_exact(0), |inner| inner.size_hint())
+        inner.map_or(SizeHint::with_exact(0), Body::size_hint)
     }
 }
 

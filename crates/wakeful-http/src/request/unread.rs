@@ -4,24 +4,23 @@
 //! many would be reset at a time, the rest is read and discarded for a while: see
 //! [`ResetRation`]. Most bodies end meanwhile, and then there is no reset.
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::{Body, Incoming};
 use wakeful::LoopHandle;
 use wakeful::task::consume_budget;
 use wakeful::time::{sleep_until, timeout_at};
 
+use super::received::Received;
 use crate::connection::{ResetRation, Turn};
-use crate::foreign_code::{self, Locking};
-
-pub(super) type Rest = Locking<Limited<Incoming>>;
+use crate::foreign_code;
 
 /// The rest of a request that is refused.
-pub(super) fn rest_of(body: Incoming) -> Rest {
-    Locking::new(Limited::new(body, usize::MAX))
+pub(super) fn rest_of(body: Incoming) -> Received {
+    Received::new(body, usize::MAX)
 }
 
 /// Drops a body, now or later.
-pub(super) fn drop_in_turn(body: Rest, resets: &ResetRation) {
+pub(super) fn drop_in_turn(body: Received, resets: &ResetRation) {
     foreign_code::contain(|| {
         // A body may be dropped anywhere. Nothing can be read on where no loop runs.
         if !body.is_end_stream()
@@ -33,7 +32,7 @@ pub(super) fn drop_in_turn(body: Rest, resets: &ResetRation) {
     });
 }
 
-async fn read_on(mut body: Rest, turn: Turn) {
+async fn read_on(mut body: Received, turn: Turn) {
     let at = turn.at();
     let has_ended = async {
         loop {

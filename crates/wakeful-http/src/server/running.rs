@@ -1,6 +1,8 @@
 //! A server that runs, and how it ends.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use wakeful::net::ListenAddr;
 
 use crate::counts::HttpCounts;
 use crate::drain::{DrainPlan, Ending, Readiness};
-use crate::foreign_code;
+use crate::foreign_code::{self, Locking, SafeWaker, hold_back_wakers};
 use crate::loop_state::ServerState;
 
 /// A running server. Dropping it aborts all connections and stops the loops.
@@ -129,20 +131,26 @@ impl Running {
     /// continues. If it is dropped before, all connections are aborted.
     pub async fn drained(self, plan: DrainPlan) -> io::Result<usize> {
         let (tell, drained) = async_channel::bounded(1);
+        // The channel wakes with its lock held, so a waker that polls at once must wait.
+        let tell = Locking::new(tell);
         let shared = Arc::new(Mutex::new(Some(self)));
         let taken = shared.clone();
         let take =
             |of: &Mutex<Option<Self>>| of.lock().unwrap_or_else(PoisonError::into_inner).take();
         let drain = move || {
             if let Some(running) = take(&taken) {
+                let result = running.drain(plan);
                 // An error means that nobody waits for the result any more.
-                let _ = tell.try_send(running.drain(plan));
+                let _ = hold_back_wakers(|| tell.try_send(result));
             }
         };
         if let Err(error) = thread::Builder::new().name("wakeful-drain".to_owned()).spawn(drain) {
             foreign_code::log!(warn, %error, "the drain blocks the loop that awaits it");
             return take(&shared).map_or(Ok(0), |running| running.drain(plan));
         }
-        drained.recv().await.unwrap_or_else(|_| Err(io::Error::other("the drain has panicked")))
+        let (mut waker, mut drained) = (SafeWaker::default(), pin!(Locking::new(drained.recv())));
+        poll_fn(|cx| waker.with(cx, |cx| drained.as_mut().as_pin_mut().poll(cx)))
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("the drain has panicked")))
     }
 }

@@ -37,7 +37,7 @@ use crate::balance::counts::Counts;
 use crate::balance::dispatch_placement::Placement;
 use crate::balance::move_settings::Moves;
 use crate::event_loop::spawn;
-use crate::group::LoopGroupBuilder;
+use crate::group::{LoopGroupBuilder, early_end};
 use crate::net::Listener;
 use crate::supervise::supervise;
 use crate::sys::fork_check::Process;
@@ -297,7 +297,7 @@ impl ConnectionServer {
             let (dispatcher, inbox) = dispatch.of_next_loop();
             let stand_in = stand_ins.next().flatten();
             let routes = dispatch.routes.clone();
-            let started = handle.post_and_wait(move || {
+            let start = move || {
                 let listeners: io::Result<Vec<_>> =
                     openings.into_iter().map(Opening::attach).collect();
                 let listeners = listeners?;
@@ -360,8 +360,17 @@ impl ConnectionServer {
                 };
                 spawn(accepting.end_when(stopped, told)).detach();
                 io::Result::Ok(())
-            });
-            started.map_err(io::Error::other)??;
+            };
+            // A task of a set-up, or `make`, may block the loop. A signal ends the start then.
+            let started = handle.post_and_wait_unless(start, early_end::listen);
+            let started = started
+                .map_err(io::Error::other)
+                .and_then(|started| started.unwrap_or_else(|| Err(early_end::error())));
+            if let Err(error) = started {
+                // As after a set-up that fails: the drop of the group would wait for the loop.
+                let _ = group.shutdown(Duration::ZERO);
+                return Err(error);
+            }
         }
         Ok(Serving { files, listeners, group, addrs, filter, stop, all_closed, counts })
     }

@@ -5,11 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvError;
+use std::sync::mpsc::{RecvError, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-use super::posted_call::PostedCall;
+use super::posted_call::{Answer, Awaited, PostedCall};
 use crate::driver::bell::{EventFdBell, LoopBell};
 use crate::metrics::{Counters, LoopMetrics};
 use crate::priority::Priority;
@@ -110,22 +111,59 @@ impl LoopHandle {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        let awaited = self.post_call(f)?;
+        // Nobody gives this wait up.
+        result_of(awaited.recv())?.ok_or(PostAndWaitError::LoopEnded)
+    }
+
+    /// Like [`post_and_wait`](Self::post_and_wait), but if the loop does not answer for a while,
+    /// `listen` gets a function that ends the wait. What `listen` returns is dropped when the wait
+    /// is over. Returns `None` if the wait was ended so; the loop may still run `f` later.
+    ///
+    /// # Errors
+    /// The same as for `post_and_wait`.
+    #[track_caller]
+    pub(crate) fn post_and_wait_unless<F, R, L>(
+        &self,
+        f: F,
+        listen: impl FnOnce(Box<dyn FnOnce() + Send>) -> L,
+    ) -> Result<Option<R>, PostAndWaitError>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        /// A loop that is not blocked answers much sooner.
+        const A_WHILE: Duration = Duration::from_millis(100);
+
+        let awaited = self.post_call(f)?;
+        match awaited.recv_timeout(A_WHILE) {
+            Ok(answer) => result_of(Ok(answer)),
+            Err(RecvTimeoutError::Disconnected) => Err(PostAndWaitError::LoopEnded),
+            Err(RecvTimeoutError::Timeout) => {
+                let _listening = listen(awaited.give_up());
+                result_of(awaited.recv())
+            }
+        }
+    }
+
+    #[track_caller]
+    fn post_call<F, R>(&self, f: F) -> Result<Awaited<R>, PostAndWaitError>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
         if self.0.thread == thread::current().id() {
             return Err(PostAndWaitError::OwnThread);
         }
         if self.0.process.is_forked() {
             return Err(PostAndWaitError::WrongProcess);
         }
-        let (call, result) = PostedCall::new(f, self.0.process);
+        let (call, awaited) = PostedCall::new(f, self.0.process);
         self.post(move || call.run()).map_err(|error| match error {
             SendError::LoopEnded(_) => PostAndWaitError::LoopEnded,
             SendError::WrongProcess(_) => PostAndWaitError::WrongProcess,
         })?;
-        match result.recv() {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(payload)) => Err(PostAndWaitError::Panicked(PanicPayload(Mutex::new(payload)))),
-            Err(RecvError) => Err(PostAndWaitError::LoopEnded),
-        }
+        Ok(awaited)
     }
 
     /// Calls `make` on the loop, and spawns the future that `make` returns as a task of that loop.
@@ -293,6 +331,18 @@ impl<T> fmt::Debug for SendError<T> {
             Self::LoopEnded(_) => "LoopEnded(..)",
             Self::WrongProcess(_) => "WrongProcess(..)",
         })
+    }
+}
+
+/// The result of a call. `None`: its wait was given up.
+fn result_of<R>(answer: Result<Answer<R>, RecvError>) -> Result<Option<R>, PostAndWaitError> {
+    match answer {
+        Ok(Answer::Result(Ok(value))) => Ok(Some(value)),
+        Ok(Answer::Result(Err(payload))) => {
+            Err(PostAndWaitError::Panicked(PanicPayload(Mutex::new(payload))))
+        }
+        Ok(Answer::GivenUp) => Ok(None),
+        Err(RecvError) => Err(PostAndWaitError::LoopEnded),
     }
 }
 

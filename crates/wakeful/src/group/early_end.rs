@@ -23,7 +23,7 @@ thread_local! {
 
 /// The error of a start that was told to end.
 #[derive(Debug, thiserror::Error)]
-#[error("told to end before all set-ups were over")]
+#[error("told to end before the server had started")]
 struct ToldToEnd;
 
 /// Returns the error of a start that was told to end.

@@ -206,7 +206,7 @@ fn start_until<S, O: Future<Output = ()>>(
     };
     match early_end::within(listen, start) {
         Err(error) if early_end::is_told_to_end(&error) => {
-            panics::log!(info, "told to end before the server's set-ups were over: ending");
+            panics::log!(info, "told to end before the server had started: ending");
             Ok(None)
         }
         started => started.map(Some),

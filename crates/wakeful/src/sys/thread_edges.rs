@@ -13,6 +13,9 @@
 //! starts one.
 //!
 //! Threads that the program starts by itself are not counted.
+//!
+//! A thread is also counted while it holds a lock of another library that a child of another thread
+//! would need: see [`LockHome`](crate::task::LockHome).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,11 +34,11 @@ const PAUSE: Duration = Duration::from_micros(20);
 
 /// One thread is counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Edge(());
+pub(crate) struct Edge(());
 
 impl Edge {
     /// Waits while another thread forks.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         for _ in 0..MOST_PAUSES {
             COUNT.fetch_add(1, Ordering::SeqCst);
             let edge = Self(());

@@ -469,6 +469,12 @@ pub(super) fn with_current_if_any<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     f(unsafe { CURRENT.get().as_ref() })
 }
 
+/// The address of the loop that runs a turn on this thread, or 0.
+#[inline]
+pub(super) fn address_here() -> usize {
+    CURRENT.get().addr()
+}
+
 /// Does a loop run a turn on this thread? This is one load.
 #[inline]
 pub(super) fn is_within_turn() -> bool {

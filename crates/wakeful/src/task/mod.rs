@@ -20,6 +20,7 @@
 //   futures), `task_local` has values that a future carries along.
 // * Wakers of other libraries: `registration` (a clone may panic), `safe_waker` and `held_back` (a
 //   lock is held). `hosted`: wakes on a thread that the loop shares with another runtime.
+// * `lock_home`: another library's lock that must be free in a forked child.
 // * `blocking`: blocking work, its threads, of which one stays, and their queue.
 #[allow(unsafe_code)]
 mod abort_handle;
@@ -46,6 +47,7 @@ pub(crate) mod late;
 mod lazy;
 #[allow(unsafe_code)]
 pub(crate) mod local;
+mod lock_home;
 #[allow(unsafe_code)]
 mod queued;
 #[allow(unsafe_code)]
@@ -84,6 +86,8 @@ pub use self::id::Id;
 pub use self::join::JoinHandle;
 pub use self::join_error::JoinError;
 pub use self::join_set::JoinSet;
+#[doc(hidden)]
+pub use self::lock_home::LockHome;
 pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;

@@ -1,0 +1,81 @@
+//! hyper's body of a request. With HTTP/2 its functions take the lock of the connection, and a body
+//! may be used and dropped on any thread. See [`LockHome`] for forks.
+
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Limited;
+use hyper::body::Incoming;
+use wakeful::task::LockHome;
+
+use crate::error::BoxError;
+use crate::foreign_code::{Locking, hold_back_wakers};
+
+/// hyper's body, of limited length. Its wakers must be those of a `SafeWaker`, or a task's own,
+/// because no other code may run while a fork is held off.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// `None` only during the drop.
+    body: Option<Locking<Limited<Incoming>>>,
+    /// Where the body came in.
+    home: LockHome,
+}
+
+impl Received {
+    /// The body of a request that this thread's loop has received.
+    pub(super) fn new(body: Incoming, most: usize) -> Self {
+        Self { body: Some(Locking::new(Limited::new(body, most))), home: LockHome::here() }
+    }
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    #[inline]
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let home = self.home;
+        if home.is_forked() {
+            return Poll::Ready(Some(Err(is_the_parent_s())));
+        }
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        home.with_lock(|| Pin::new(&mut **body).poll_frame(cx))
+    }
+
+    /// In a forked child nothing more comes.
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        let is_at_end = |body: &Limited<_>| self.home.with_lock(|| body.is_end_stream());
+        self.home.is_forked() || self.body.as_ref().is_none_or(|body| is_at_end(body))
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or(SizeHint::with_exact(0), |body| body.size_hint())
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        let Some(body) = self.body.take() else { return };
+        if self.home.is_forked() {
+            // If another thread forked than the loop's, the loop may have held the lock.
+            return mem::forget(body);
+        }
+        // Wakers are called when forks are held off no more.
+        hold_back_wakers(|| self.home.with_lock(|| drop(body)));
+    }
+}
+
+#[cold]
+fn is_the_parent_s() -> BoxError {
+    let text = "the body of a request that this process's parent has received: a forked child cannot read it";
+    io::Error::other(text).into()
+}
