@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::env;
 use std::fmt::Write;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, socket_with,
+};
 use rustix::time::{ClockId, clock_gettime};
 use wakeful::net::ListenAddr;
 
@@ -41,6 +45,9 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 /// How long a manager that is busy may take before it has closed sockets. Until then their
 /// addresses are in use.
 const UNTIL_HANDLED: Duration = Duration::from_secs(10);
+
+/// How long a process may take between its fork and the program that it executes.
+const UNTIL_EXECUTED: Duration = Duration::from_secs(1);
 
 /// The master reports that it is alive no more often than this. A shorter `WatchdogSec=` cannot be
 /// kept.
@@ -164,14 +171,39 @@ fn give_up(kept: Vec<(String, OwnedFd)>) {
     if kept.is_empty() {
         return;
     }
+    let mut addrs = Vec::new();
     for (name, socket) in kept {
         tracing::info!("closing the socket that the service manager has kept as {name}");
+        addrs.extend(getsockname(&socket).ok().and_then(|addr| SocketAddr::try_from(addr).ok()));
         drop(socket);
         forget(&name);
     }
-    if let Err(error) = wait_for_manager() {
-        tracing::warn!(%error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
+    match wait_for_manager() {
+        Ok(()) => addrs.into_iter().for_each(wait_until_free),
+        Err(error) => {
+            tracing::warn!(%error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
+        }
     }
+}
+
+/// A process that the manager is just starting has copies of the manager's descriptors until it
+/// executes its program. Waits for that, but not for long.
+fn wait_until_free(addr: SocketAddr) {
+    let until = Instant::now() + UNTIL_EXECUTED;
+    while Instant::now() < until && is_in_use(&addr) {
+        thread::sleep(AGAIN);
+    }
+}
+
+fn is_in_use(addr: &SocketAddr) -> bool {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let bound = socket.and_then(|socket| {
+        // Connections of before do not count.
+        set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, addr)
+    });
+    bound == Err(Errno::ADDRINUSE)
 }
 
 /// Waits until the manager has handled all messages: then it closes the descriptor that comes with
