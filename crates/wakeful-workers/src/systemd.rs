@@ -179,7 +179,7 @@ fn give_up(kept: Vec<(String, OwnedFd)>) {
         forget(&name);
     }
     match wait_for_manager() {
-        Ok(()) => addrs.into_iter().for_each(wait_until_free),
+        Ok(()) => wait_until_free(&addrs),
         Err(error) => {
             tracing::warn!(%error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
         }
@@ -188,9 +188,9 @@ fn give_up(kept: Vec<(String, OwnedFd)>) {
 
 /// A process that the manager is just starting has copies of the manager's descriptors until it
 /// executes its program. Waits for that, but not for long.
-fn wait_until_free(addr: SocketAddr) {
+fn wait_until_free(addrs: &[SocketAddr]) {
     let until = Instant::now() + UNTIL_EXECUTED;
-    while Instant::now() < until && is_in_use(&addr) {
+    while Instant::now() < until && addrs.iter().any(is_in_use) {
         thread::sleep(AGAIN);
     }
 }

@@ -68,7 +68,7 @@ impl RequestBody {
         }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         Self(Some(Box::new(Unread {
-            inner: Some(Received::new(inner, most)),
+            inner: Some(Received::new(inner, most, resets.is_some())),
             waker: SafeWaker::default(),
             resets: resets.cloned(),
             reads: reads.cloned(),

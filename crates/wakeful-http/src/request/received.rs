@@ -21,14 +21,15 @@ use crate::foreign_code::{Locking, hold_back_wakers};
 pub(super) struct Received {
     /// `None` only during the drop.
     body: Option<Locking<Limited<Incoming>>>,
-    /// Where the body came in.
-    home: LockHome,
+    /// Where the body came in, with HTTP/2.
+    home: Option<LockHome>,
 }
 
 impl Received {
-    /// The body of a request that this thread's loop has received.
-    pub(super) fn new(body: Incoming, most: usize) -> Self {
-        Self { body: Some(Locking::new(Limited::new(body, most))), home: LockHome::here() }
+    /// The body of a request that this thread's loop has received. `is_http2`: it has a lock.
+    pub(super) fn new(body: Incoming, most: usize, is_http2: bool) -> Self {
+        let body = Locking::new(Limited::new(body, most));
+        Self { body: Some(body), home: is_http2.then(LockHome::here) }
     }
 }
 
@@ -42,18 +43,18 @@ impl Body for Received {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let home = self.home;
-        if home.is_forked() {
+        if is_forked(home) {
             return Poll::Ready(Some(Err(is_the_parent_s())));
         }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        home.with_lock(|| Pin::new(&mut **body).poll_frame(cx))
+        with_lock(home, || Pin::new(&mut **body).poll_frame(cx))
     }
 
     /// In a forked child nothing more comes.
     #[inline]
     fn is_end_stream(&self) -> bool {
-        let is_at_end = |body: &Limited<_>| self.home.with_lock(|| body.is_end_stream());
-        self.home.is_forked() || self.body.as_ref().is_none_or(|body| is_at_end(body))
+        let is_at_end = |body: &Limited<_>| with_lock(self.home, || body.is_end_stream());
+        is_forked(self.home) || self.body.as_ref().is_none_or(|body| is_at_end(body))
     }
 
     #[inline]
@@ -65,12 +66,25 @@ impl Body for Received {
 impl Drop for Received {
     fn drop(&mut self) {
         let Some(body) = self.body.take() else { return };
-        if self.home.is_forked() {
+        if is_forked(self.home) {
             // If another thread forked than the loop's, the loop may have held the lock.
             return mem::forget(body);
         }
         // Wakers are called when forks are held off no more.
-        hold_back_wakers(|| self.home.with_lock(|| drop(body)));
+        hold_back_wakers(|| with_lock(self.home, || drop(body)));
+    }
+}
+
+#[inline]
+fn is_forked(home: Option<LockHome>) -> bool {
+    home.is_some_and(LockHome::is_forked)
+}
+
+#[inline]
+fn with_lock<R>(home: Option<LockHome>, f: impl FnOnce() -> R) -> R {
+    match home {
+        Some(home) => home.with_lock(f),
+        None => f(),
     }
 }
 

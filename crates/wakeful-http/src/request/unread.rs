@@ -16,7 +16,7 @@ use crate::foreign_code;
 
 /// The rest of a request that is refused.
 pub(super) fn rest_of(body: Incoming) -> Received {
-    Received::new(body, usize::MAX)
+    Received::new(body, usize::MAX, true)
 }
 
 /// Drops a body, now or later.

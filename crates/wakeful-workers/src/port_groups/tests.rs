@@ -41,11 +41,10 @@ fn shut_down(socket: &SharedListener) {
 
 /// Does a filter keep clients out, if filters are permitted?
 fn is_out_of_reach(socket: impl AsFd) -> bool {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let keeps_all = SockFilter::new(0x06, 0, 0, u32::MAX);
-    let is_permitted = SockRef::from(&TcpListener::bind("127.0.0.1:0").unwrap())
-        .attach_filter(&[keeps_all])
-        .is_ok();
-    !is_permitted || SockRef::from(&socket).detach_filter().is_ok()
+    let are_permitted = SockRef::from(&other).attach_filter(&[keeps_all]).is_ok();
+    !are_permitted || SockRef::from(&socket).detach_filter().is_ok()
 }
 
 /// Which slots have got some of 200 connections.

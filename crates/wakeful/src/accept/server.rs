@@ -252,7 +252,13 @@ impl ConnectionServer {
         }
         let loops = group.handles().len();
         let has_siblings = group.board().turn().is_some();
-        let openings = strategy.openings(&self.listeners, loops, has_siblings)?;
+        let openings = match strategy.openings(&self.listeners, loops, has_siblings) {
+            Ok(openings) => openings,
+            Err(error) => {
+                let _ = group.shutdown(Duration::ZERO);
+                return Err(error);
+            }
+        };
         let mut filter = SynFilter::default();
         for opening in openings.iter().flatten() {
             filter.add(opening.socket(), opening.holders());

@@ -205,9 +205,18 @@ impl SharedListener {
     /// A draining server does the same for a socket that no other process or code has, and removes
     /// the file of a Unix socket instead.
     ///
+    /// # Without CAP_NET_ADMIN
+    /// Newer kernels (Linux 6.18.44, for one) refuse filters of TCP sockets without this
+    /// capability. Then the socket's least TTL (`IP_MINTTL`, `IPV6_MINHOPCOUNT`) becomes 255, and a
+    /// neighbour on the same link that begins with a TTL of 255 still comes in. A connection whose
+    /// handshake completes later inherits the least TTL, and nothing of it is heard until whoever
+    /// accepts it sets both options to 0. A server of this crate does that if it has the socket by
+    /// [`from_socket`](Self::from_socket) or [`from_master`](Self::from_master), or if its own
+    /// process has called this. Other code must do it.
+    ///
     /// # Errors
-    /// The kernel refuses the filter (`SO_ATTACH_FILTER`): no memory is left, or the call is
-    /// forbidden.
+    /// The kernel refuses the filter (`SO_ATTACH_FILTER`) because no memory is left, or refuses all
+    /// options of sockets.
     pub fn let_nobody_in(&self) -> io::Result<()> {
         if self.socket_addr().is_none() {
             // The filter holds no client of a Unix socket back. It tells the others who have it.

@@ -35,12 +35,14 @@ pub(super) const DISPATCHER: usize = 0;
 /// served. If the server is at its limit of connections, such a connection is served when an open
 /// one closes. In this case the server tells the open connections about the drain at once.
 ///
-/// During the drain no new client gets in: the server drops the SYN of new TCP connections, removes
-/// the file of a Unix socket, and refuses the clients of an abstract name. It drops no SYNs, and
-/// refuses nobody, on a socket that other code may use: if its descriptor was borrowed, if another
-/// listener or clone of the [`SharedListener`] exists, or if the process has forked since the
-/// socket was bound. On such a socket, a connection may be established after the last accept and
-/// before the close. The kernel resets it if no other process accepts it.
+/// During the drain no new client gets in: the server drops the SYN of new TCP connections (without
+/// CAP_NET_ADMIN nearly all of them, see
+/// [`let_nobody_in`](SharedListener::let_nobody_in)), removes the file of a Unix socket, and
+/// refuses the clients of an abstract name. It drops no SYNs, and refuses nobody, on a socket that
+/// other code may use: if its descriptor was borrowed, if another listener or clone of the
+/// [`SharedListener`] exists, or if the process has forked since the socket
+/// was bound. On such a socket, a connection may be established after the last accept and before
+/// the close. The kernel resets it if no other process accepts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptStrategy {
     /// Opens one socket, on which every active loop waits with EPOLLEXCLUSIVE. See

@@ -107,7 +107,10 @@ impl SynFilter {
 pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
     let program =
         DROP_BEGINNINGS.map(|sock_filter { code, jt, jf, k }| SockFilter::new(code, jt, jf, k));
-    SockRef::from(socket).attach_filter(&program).or_else(|_| least_ttl::close(socket))
+    SockRef::from(socket).attach_filter(&program).or_else(|error| {
+        // Only then do all who accept from this socket expect it.
+        if least_ttl::are_filters_refused() { least_ttl::close(socket) } else { Err(error) }
+    })
 }
 
 /// Does [`attach_filter`] keep new connections out, in all processes that have this socket?
@@ -238,7 +241,8 @@ mod tests {
             let other: Vec<_> = (0..length).map(keep).collect();
             if let Err(refused) = SockRef::from(&socket).attach_filter(&other) {
                 assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-                return println!("skipped: filters need CAP_NET_ADMIN");
+                println!("in part: filters need CAP_NET_ADMIN");
+                break;
             }
             assert!(!is_attached(&socket), "{length}");
         }

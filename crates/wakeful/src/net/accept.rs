@@ -163,7 +163,7 @@ fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Peer), Err
         Ok((fd, peer)) => {
             let peer = Peer::of(peer);
             if let Peer::Internet(addr) = peer {
-                least_ttl::is_not_inherited(&fd, addr, is_lent);
+                least_ttl::remove_inherited(&fd, addr, is_lent);
             }
             Ok((fd, peer))
         }

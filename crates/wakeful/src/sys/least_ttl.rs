@@ -6,12 +6,14 @@
 //! with a TTL of 64 or 128, and each router takes one away. So with the largest minimum, 255,
 //! nobody comes in but neighbours on the same link that begin with 255, as some load balancers do.
 //!
+//! (Segments that complete a handshake by a SYN cookie, under a flood of SYNs, are compared, too.)
+//!
 //! A connection inherits the minimum when its handshake completes, and then the kernel drops all
-//! that its peer sends. So who accepts it removes the minimum, and the peer sends again what was
-//! dropped. For the sockets of this process, [`close`] makes that so. A socket of several processes
-//! may be closed by another one of them. So whether filters are permitted is found out when a first
-//! connection is accepted from such a socket, and if they are not, each connection costs one or two
-//! system calls more.
+//! that its peer sends. So whoever accepts it removes the minimum, and the peer sends again what
+//! was dropped. In this process, each accept after [`close`] does that. But a socket of several
+//! processes may be closed by another one. So when a first connection is accepted from such a
+//! socket, it is found out whether filters are permitted. If they are not, each connection costs
+//! one or two system calls more.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +40,7 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// The kernel's: it is no TCP socket.
 pub(crate) fn close(listener: impl AsFd) -> io::Result<()> {
-    // Before a connection can inherit it.
+    // This comes before a connection can inherit the minimum.
     IS_USED.store(true, Ordering::SeqCst);
     set(listener, MOST)
 }
@@ -58,7 +60,7 @@ pub(crate) fn is_closed(listener: impl AsFd) -> bool {
 /// Removes the minimum that an accepted connection may have inherited. `is_lent`: another process
 /// may have closed the listener.
 #[inline]
-pub(crate) fn is_not_inherited(connection: impl AsFd, peer: SocketAddr, is_lent: bool) {
+pub(crate) fn remove_inherited(connection: impl AsFd, peer: SocketAddr, is_lent: bool) {
     if IS_USED.load(Ordering::SeqCst) || (is_lent && are_filters_refused()) {
         // The calls cannot fail for such a socket.
         let _ = set_of(&connection, BY_IPV4, 0);
@@ -77,7 +79,7 @@ fn set(listener: impl AsFd, least: libc::c_int) -> io::Result<()> {
 }
 
 /// Does the kernel refuse filters, here and so in the other processes of this server?
-fn are_filters_refused() -> bool {
+pub(crate) fn are_filters_refused() -> bool {
     static ARE_REFUSED: OnceLock<bool> = OnceLock::new();
     *ARE_REFUSED.get_or_init(|| {
         let keeps_all = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX);
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_handshake_completes_behind_the_end_is_heard() {
+    fn whose_handshake_completes_after_the_close_is_heard() {
         for listener in listeners() {
             // The handshake is over for the client, and here with the first byte only.
             crate::sys::socket_options::set(&listener, libc::TCP_DEFER_ACCEPT, 30).unwrap();
@@ -138,7 +140,7 @@ mod tests {
                 client.write_all(b"a").unwrap();
                 let (mut accepted, peer) = listener.accept().unwrap();
                 assert!(is_closed(&accepted), "inherited");
-                is_not_inherited(&accepted, peer, false);
+                remove_inherited(&accepted, peer, false);
                 assert!(!is_closed(&accepted));
                 client.write_all(b"b").unwrap();
                 let mut both = [0; 2];
