@@ -1,6 +1,5 @@
 //! `wakeful awake` and its command at a terminal: Ctrl-Z stops the watcher only if the command
-//! stops, because a command that goes on would otherwise have a watcher that passes no signal on
-//! and never ends.
+//! stops. A command that goes on needs its watcher, which passes signals on and ends with it.
 
 mod common;
 

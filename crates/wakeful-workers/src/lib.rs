@@ -62,8 +62,8 @@
 //!
 //! TTIN, TTOU and WINCH have no effect if a terminal sends them. SIGTERM to a worker's own process
 //! drains that worker, and the master replaces it when it has ended. QUIT and PWR do nothing in a
-//! worker, because whoever sends one to all processes means the master. (For a core dump of a
-//! worker, send it ABRT.)
+//! worker, unless your program catches them: they are often sent to all processes, and are meant
+//! for the master. For a core dump of a worker, send it ABRT.
 //!
 //! The master hears its signals even if its parent has blocked them. A worker inherits the block,
 //! and then never hears SIGTERM. So if the parent may block it, call

@@ -10,8 +10,8 @@
 //! terminal hangs up, the kernel may tell only this program, as the leader of its session.
 //!
 //! After Ctrl-Z this program stops a moment later than the command, when it has released the CPUs.
-//! It does not stop if the command goes on: because the command ignores or handles the signal, or
-//! because their process group is orphaned (setpgid(2)), so that the kernel stops none of it.
+//! It does not stop if the command goes on. A command may ignore or handle the signal. And the
+//! kernel stops no process of an orphaned process group (setpgid(2)).
 //!
 //! Nor is SIGXCPU of the kernel passed on: this program has reached its limit of CPU time, and the
 //! command has the same limit itself. But the command has not the alarm (alarm(2)) that this

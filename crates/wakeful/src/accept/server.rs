@@ -37,7 +37,7 @@ use crate::balance::counts::Counts;
 use crate::balance::dispatch_placement::Placement;
 use crate::balance::move_settings::Moves;
 use crate::event_loop::spawn;
-use crate::group::{LoopGroupBuilder, early_end};
+use crate::group::{LoopGroup, LoopGroupBuilder, early_end};
 use crate::net::Listener;
 use crate::supervise::supervise;
 use crate::sys::fork_check::Process;
@@ -246,18 +246,13 @@ impl ConnectionServer {
         let heartbeats = self.group.its_heartbeats().cloned();
         let group = self.group.build()?;
         if let Err(error) = set_up::run(self.set_ups, group.handles(), heartbeats.as_ref()) {
-            // The drop of the group would wait for a loop that another set-up blocks.
-            let _ = group.shutdown(Duration::ZERO);
-            return Err(error);
+            return Err(failed(group, error));
         }
         let loops = group.handles().len();
         let has_siblings = group.board().turn().is_some();
         let openings = match strategy.openings(&self.listeners, loops, has_siblings) {
             Ok(openings) => openings,
-            Err(error) => {
-                let _ = group.shutdown(Duration::ZERO);
-                return Err(error);
-            }
+            Err(error) => return Err(failed(group, error)),
         };
         let mut filter = SynFilter::default();
         for opening in openings.iter().flatten() {
@@ -373,11 +368,16 @@ impl ConnectionServer {
                 .map_err(io::Error::other)
                 .and_then(|started| started.unwrap_or_else(|| Err(early_end::error())));
             if let Err(error) = started {
-                // As after a set-up that fails: the drop of the group would wait for the loop.
-                let _ = group.shutdown(Duration::ZERO);
-                return Err(error);
+                return Err(failed(group, error));
             }
         }
         Ok(Serving { files, listeners, group, addrs, filter, stop, all_closed, counts })
     }
+}
+
+/// Ends the group of a server that cannot start. Its drop would wait for a loop that user code
+/// blocks.
+fn failed(group: LoopGroup, error: io::Error) -> io::Error {
+    let _ = group.shutdown(Duration::ZERO);
+    error
 }

@@ -209,9 +209,9 @@ impl SharedListener {
     /// Newer kernels (Linux 6.18.44, for one) refuse filters of TCP sockets without this
     /// capability. Then the socket's least TTL (`IP_MINTTL`, `IPV6_MINHOPCOUNT`) becomes 255, and a
     /// neighbour on the same link that begins with a TTL of 255 still comes in. A connection whose
-    /// handshake completes later inherits the least TTL, and nothing of it is heard until whoever
-    /// accepts it sets both options to 0. A server of this crate does that if it has the socket by
-    /// [`from_socket`](Self::from_socket) or [`from_master`](Self::from_master), or if its own
+    /// handshake completes later inherits the least TTL. The kernel drops what its peer sends until
+    /// both options of the connection are 0. A server of this crate sets them if it has the socket
+    /// by [`from_socket`](Self::from_socket) or [`from_master`](Self::from_master), or if its own
     /// process has called this. Other code must do it.
     ///
     /// # Errors

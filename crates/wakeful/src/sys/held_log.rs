@@ -1,4 +1,5 @@
-//! For tests: a log subscriber, which is user code, that blocks at one line until the test goes on.
+//! For tests: a log subscriber that blocks at one line until the test goes on. (A subscriber is
+//! user code.)
 
 use std::fmt::{Debug, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};

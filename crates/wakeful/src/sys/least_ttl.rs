@@ -9,11 +9,10 @@
 //! (Segments that complete a handshake by a SYN cookie, under a flood of SYNs, are compared, too.)
 //!
 //! A connection inherits the minimum when its handshake completes, and then the kernel drops all
-//! that its peer sends. So whoever accepts it removes the minimum, and the peer sends again what
-//! was dropped. In this process, each accept after [`close`] does that. But a socket of several
-//! processes may be closed by another one. So when a first connection is accepted from such a
-//! socket, it is found out whether filters are permitted. If they are not, each connection costs
-//! one or two system calls more.
+//! that its peer sends. Whoever accepts it must remove the minimum. Then the peer's second attempt
+//! arrives. In this process, each accept after [`close`] does that. But a socket of several
+//! processes may be closed by another one. So the first accept from such a socket finds out whether
+//! filters are permitted. If they are not, each connection costs one or two system calls more.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::net::{AddressFamily, SocketType, getsockname, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, socket_with};
 use socket2::{SockFilter, SockRef};
 
 use crate::sys::socket_options::{get_of, set_of};
@@ -83,7 +82,7 @@ pub(crate) fn are_filters_refused() -> bool {
     static ARE_REFUSED: OnceLock<bool> = OnceLock::new();
     *ARE_REFUSED.get_or_init(|| {
         let keeps_all = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX);
-        socket(AddressFamily::INET, SocketType::STREAM, None)
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)
             .and_then(|socket| SockRef::from(&socket).attach_filter(&[keeps_all]))
             .is_err()
