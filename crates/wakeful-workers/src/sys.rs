@@ -308,6 +308,20 @@ unsafe fn set_option<T>(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The socket's `IP_MINTTL`.
+#[cfg(test)]
+pub(crate) fn least_ttl(socket: impl AsFd) -> libc::c_int {
+    let (mut least, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the socket is open, and the kernel writes a number of this length.
+    let result = unsafe {
+        let value = (&raw mut least).cast();
+        let socket = socket.as_fd().as_raw_fd();
+        libc::getsockopt(socket, libc::IPPROTO_IP, libc::IP_MINTTL, value, &raw mut length)
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    least
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

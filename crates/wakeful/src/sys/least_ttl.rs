@@ -80,13 +80,17 @@ fn set(listener: impl AsFd, least: libc::c_int) -> io::Result<()> {
 /// Does the kernel refuse filters, here and so in the other processes of this server?
 pub(crate) fn are_filters_refused() -> bool {
     static ARE_REFUSED: OnceLock<bool> = OnceLock::new();
-    *ARE_REFUSED.get_or_init(|| {
-        let keeps_all = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX);
-        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(io::Error::from)
-            .and_then(|socket| SockRef::from(&socket).attach_filter(&[keeps_all]))
-            .is_err()
-    })
+    if let Some(are_refused) = ARE_REFUSED.get() {
+        return *are_refused;
+    }
+    // Without a descriptor for the question they may be refused. The next call asks again.
+    let Ok(socket) = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    else {
+        return true;
+    };
+    let keeps_all = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX);
+    let are_refused = SockRef::from(&socket).attach_filter(&[keeps_all]).is_err();
+    *ARE_REFUSED.get_or_init(|| are_refused)
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
