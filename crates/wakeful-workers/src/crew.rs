@@ -124,6 +124,11 @@ impl Crew {
         id
     }
 
+    /// Have all workers accepted that were wanted at the start?
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Notes that no process could be started for this place. Returns whether to try again after a
     /// pause: the first workers must all start, but not what should replace one of them.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) -> bool {

@@ -56,7 +56,7 @@
 //! | TERM, INT, QUIT, PWR, XCPU | the workers drain, then the master ends; after a second signal the workers and the master end at once |
 //! | HUP | the master replaces the workers one after the other |
 //! | USR1 | the workers get SIGHUP: they reopen logs and reload certificates, if your program does that |
-//! | USR2 | upgrade: see above. Process 1 of a container refuses to upgrade, because the container would end |
+//! | USR2 | upgrade: see above. Until its first workers accept, a master refuses. So does process 1 of a container, because the container would end |
 //! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again, and until then TTOU has no effect |
 //!

@@ -276,6 +276,12 @@ impl Running {
                 "{signal}: no upgrade: this master is process 1, and its container would end with \
                  it. Replace the container"
             );
+        } else if !self.crew.has_begun() {
+            // There is nothing to hand over, and if these workers fail, so does the service.
+            tracing::warn!(
+                "{signal}: no upgrade: the first workers of this master do not all accept yet. Signal \
+                 again when they do, or end this master (TERM) and start the new program"
+            );
         } else if self.successor.is_some() {
             tracing::warn!("{signal}: no effect: an upgrade is under way");
         } else {

@@ -102,6 +102,23 @@ fn upgrade(running: &mut Running) -> Pid {
     Pid::from_raw(successor.process().cast_signed()).unwrap()
 }
 
+/// Otherwise this master might find the successor's pid file, and end both.
+#[test]
+fn a_master_whose_first_workers_do_not_accept_yet_does_not_upgrade() {
+    let addr: ListenAddr = "127.0.0.1:0".parse().unwrap();
+    let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).workers(2);
+    let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
+    running.program = Program::other("false", &[]);
+    for place in 0..2 {
+        let first = running.crew.started(place, Instant::now());
+        running.take(Name::SIGUSR2, Request::Upgrade);
+        assert!(running.successor.is_none());
+        running.crew.ready(first);
+    }
+    running.take(Name::SIGUSR2, Request::Upgrade);
+    assert!(running.successor.is_some());
+}
+
 /// Otherwise a signal to all processes would be two for the successor.
 #[test]
 fn a_successor_is_told_to_end_before_the_last_handshakes_are_complete() {
@@ -131,6 +148,8 @@ fn clients_that_a_failed_successor_kept_out_come_in_again() {
         let master = Master::new(LoopGroup::builder().loops(1)).listen([addr]).strategy(strategy);
         let mut running = Running::new(master, Program::this(), Inheritance::default()).unwrap();
         let addr = running.listeners.addrs().next().unwrap().to_string().parse().unwrap();
+        let first = running.crew.started(0, Instant::now());
+        running.crew.ready(first);
         let successor = upgrade(&mut running);
         // The successor has the same sockets.
         running.listeners.let_nobody_in();

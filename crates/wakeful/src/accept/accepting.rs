@@ -16,6 +16,7 @@ use super::strategy::DISPATCHER;
 use crate::event_loop::spawn;
 use crate::net::Listener;
 use crate::supervise::supervise;
+use crate::sys::least_ttl;
 use crate::task::{JoinHandle, yield_now};
 use crate::time::timeout;
 
@@ -92,8 +93,9 @@ where
         let _ = stopped.recv().await;
         self.server.shared.balancer.ends();
         let draining = self.server.draining.clone();
+        let may_tell = told.clone();
         let tell = spawn(async move {
-            let _ = told.recv().await;
+            let _ = may_tell.recv().await;
             // For the same reason as the `yield_now` at the end.
             yield_now().await;
             draining.start();
@@ -130,6 +132,11 @@ where
         // Connections that have just come begin before they are told to end, so that a request that
         // came with its connection is answered.
         yield_now().await;
+        // So is one that the kernel has dropped while it kept new clients out.
+        let until_heard = least_ttl::until_heard();
+        if !until_heard.is_zero() {
+            let _ = timeout(until_heard, told.recv()).await;
+        }
         drop(self.draining);
         tell.abort();
     }

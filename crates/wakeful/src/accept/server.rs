@@ -278,7 +278,7 @@ impl ConnectionServer {
         };
         let balancer =
             Balancer::new(group.board().clone(), group.handles(), counts.clone(), self.moves);
-        let shared = Shared { open, limit, counts: counts.clone(), balancer, tell };
+        let shared = Shared { open, limit, counts: counts.clone(), balancer, tell: tell.clone() };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let is_dispatched = matches!(strategy, AcceptStrategy::Dispatch(_));
@@ -371,7 +371,7 @@ impl ConnectionServer {
                 return Err(failed(group, error));
             }
         }
-        Ok(Serving { files, listeners, group, addrs, filter, stop, all_closed, counts })
+        Ok(Serving { files, listeners, group, addrs, filter, stop, tell, all_closed, counts })
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Serving {
     pub(super) addrs: Vec<ListenAddr>,
     pub(super) filter: SynFilter,
     pub(super) stop: Stop,
+    /// Closed to tell the connections of the drain: see `Shared`.
+    pub(super) tell: async_channel::Sender<Infallible>,
     pub(super) all_closed: mpsc::Receiver<Infallible>,
     pub(super) counts: Arc<Counts>,
 }
@@ -95,7 +97,8 @@ impl Serving {
     /// If the limit of connections or a lack of descriptors keeps connections in the backlog, the
     /// server first tells the open connections to finish, and serves those in the backlog as the
     /// open ones close. It also tells them at once if the loop that accepts for all is blocked
-    /// ([`AcceptStrategy::Dispatch`](super::AcceptStrategy::Dispatch)). Connections that are still
+    /// ([`AcceptStrategy::Dispatch`](super::AcceptStrategy::Dispatch)), and at the latest when a
+    /// quarter of `grace` is over. Connections that are still
     /// in the backlog after `grace` are closed, and count as aborted. The call always ends: if a
     /// task blocks its loop, the call does not wait for that loop for more than another second.
     ///
@@ -115,8 +118,12 @@ impl Serving {
         self.filter.attach(settle);
         grace.took(settle, began.elapsed());
         drop(self.stop);
-        // The wait ends when the last connection drops its sender.
-        let _ = grace.wait_for(&self.all_closed);
+        // The waits end when the last connection drops its sender.
+        let mut quarter = Patience::new(grace.left() / 4);
+        let mut rest = Patience::new(grace.left() - quarter.left());
+        let _ = quarter.wait_for(&self.all_closed);
+        self.tell.close();
+        let _ = rest.wait_for(&self.all_closed);
         self.counts.end();
         let aborted = self.counts.open();
         if aborted > 0 {

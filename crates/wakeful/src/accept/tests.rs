@@ -2,6 +2,7 @@
 //! brings.
 
 mod held_log;
+mod not_heard_yet;
 mod started_again;
 mod user_panics;
 

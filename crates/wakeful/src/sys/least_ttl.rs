@@ -9,20 +9,24 @@
 //! (Segments that complete a handshake by a SYN cookie, under a flood of SYNs, are compared, too.)
 //!
 //! A connection inherits the minimum when its handshake completes, and then the kernel drops all
-//! that its peer sends. Whoever accepts it must remove the minimum. Then the peer's second attempt
-//! arrives. In this process, each accept after [`close`] does that. But a socket of several
-//! processes may be closed by another one. So the first accept from such a socket finds out whether
-//! filters are permitted. If they are not, each connection costs one or two system calls more.
+//! that its peer sends. Whoever accepts it must remove the minimum. Then the peer's next attempt
+//! arrives, which may take several of its round trips, and 0.2 s at least. [`until_heard`] says for
+//! how long a drain should wait for that. In this process, each accept after [`close`] looks for
+//! the minimum. But a socket of several processes may be closed by another one. So the first accept
+//! from such a socket finds out whether filters are permitted. If they are not, each connection
+//! costs a system call more.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, socket_with};
 use socket2::{SockFilter, SockRef};
 
+use crate::sys::clock::monotonic;
 use crate::sys::socket_options::{get_of, set_of};
 
 /// The largest TTL.
@@ -33,6 +37,13 @@ const BY_IPV6: (libc::c_int, libc::c_int) = (libc::IPPROTO_IPV6, 73);
 
 /// Has this process closed a listener so?
 static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// When a minimum was last removed from a connection, on the clock of [`monotonic`]. 0: never.
+static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+/// How long a peer may take to send again what the kernel has dropped. By then Linux has sent it a
+/// second time over a path with a round trip of 0.3 s, and a third time over one with 0.13 s.
+const UNTIL_HEARD: Duration = Duration::from_secs(1);
 
 /// Lets nobody in at this listener any more, in all processes that have it.
 ///
@@ -60,13 +71,24 @@ pub(crate) fn is_closed(listener: impl AsFd) -> bool {
 /// may have closed the listener.
 #[inline]
 pub(crate) fn remove_inherited(connection: impl AsFd, peer: SocketAddr, is_lent: bool) {
-    if IS_USED.load(Ordering::SeqCst) || (is_lent && are_filters_refused()) {
+    let may_have = IS_USED.load(Ordering::SeqCst) || (is_lent && are_filters_refused());
+    if may_have && is_closed(&connection) {
         // The calls cannot fail for such a socket.
         let _ = set_of(&connection, BY_IPV4, 0);
         if peer.is_ipv6() {
             let _ = set_of(&connection, BY_IPV6, 0);
         }
+        REMOVED.fetch_max(monotonic(), Ordering::Relaxed);
     }
+}
+
+/// How long to wait until the peers are heard whose connections had a minimum.
+pub(crate) fn until_heard() -> Duration {
+    let heard = match REMOVED.load(Ordering::Relaxed) {
+        0 => Duration::ZERO,
+        removed => Duration::from_nanos(removed) + UNTIL_HEARD,
+    };
+    heard.saturating_sub(Duration::from_nanos(monotonic()))
 }
 
 fn set(listener: impl AsFd, least: libc::c_int) -> io::Result<()> {
@@ -84,7 +106,8 @@ pub(crate) fn are_filters_refused() -> bool {
         return *are_refused;
     }
     // Without a descriptor for the question they may be refused. The next call asks again.
-    let Ok(socket) = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    let Ok(socket) =
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
     else {
         return true;
     };
