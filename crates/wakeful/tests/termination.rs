@@ -242,3 +242,29 @@ fn a_start_that_waits_for_a_blocked_loop_ends_by_a_signal<B: Backend>() {
         drop(release);
     }
 }
+
+/// In a process of its own, which the signal ends.
+#[test]
+fn a_program_that_does_not_end_after_its_server_ends_by_a_signal() {
+    const IS_PROGRAM: &str = "WAKEFUL_TEST_IS_PROGRAM";
+    let _turn = my_turn();
+    let name = "a_program_that_does_not_end_after_its_server_ends_by_a_signal";
+    if std::env::var_os(IS_PROGRAM).is_some() {
+        run_until_terminated(|| Ok(send(Signal::TERM)), |()| ()).unwrap();
+        // It is too early, so this has no effect.
+        send(Signal::TERM);
+        println!("the server has ended");
+        for _ in 0..200 {
+            thread::sleep(Duration::from_millis(100));
+            send(Signal::TERM);
+        }
+        return;
+    }
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", name, "--nocapture"]).env(IS_PROGRAM, "1");
+    let output = program.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("the server has ended"), "{said}");
+    let ended_by = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(ended_by, Some(SIGTERM), "{said}");
+}

@@ -241,6 +241,7 @@ impl Server {
     ) -> io::Result<()> {
         // The signals are caught before the server starts, because a program that sees it listen
         // may at once tell it to end.
+        let _gives_back = signal::GivesBack::at_drop();
         let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
         let plan = self.drain_plan;
         let Some(running) = signal::start_until_told(&signals, || start(self))? else {

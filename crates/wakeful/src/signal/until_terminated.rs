@@ -20,6 +20,31 @@ use crate::task::{JoinError, on_own_thread};
 /// A signal within this time after the first one does not count as a second signal.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
+/// For how long a signal still has no effect when a server has ended. It may be a repeat of the
+/// one that ended it, and the program may have its last lines to write.
+const UNTIL_GIVEN_BACK: Duration = Duration::from_secs(1);
+
+/// Gives SIGINT and SIGTERM their default effects back when it is dropped, unless something else
+/// here still catches them. Otherwise neither would end a program that does not end after its
+/// server.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct GivesBack(());
+
+impl GivesBack {
+    pub fn at_drop() -> Self {
+        Self(())
+    }
+}
+
+impl Drop for GivesBack {
+    fn drop(&mut self) {
+        for signal in [SIGINT, SIGTERM] {
+            signals::give_back(signal, UNTIL_GIVEN_BACK);
+        }
+    }
+}
+
 /// Runs a server until a signal ends it: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, calls
 /// `drain` with the value that `start` returned, and returns the result of `drain`.
 ///
@@ -37,6 +62,9 @@ const ONE_SIGNAL: Duration = Duration::from_millis(100);
 /// `drain` runs on a separate thread. If no thread can be started because the process is at its
 /// limit of threads, `drain` runs on the calling thread, after the small loop has stopped. Then a
 /// second signal has its default effect, and ends the process.
+///
+/// A second after the call has returned, both signals have the effects that they had before, unless
+/// other code catches them. So they end a program that does not end by itself.
 ///
 /// # Errors
 /// `start` fails; the signals cannot be caught; a loop already runs on this thread; or no loop can
@@ -124,6 +152,8 @@ where
         Duration::MAX => "only SIGKILL ends this worker sooner",
         _ => "a second signal stops at once",
     };
+    // A worker's master may send it another signal.
+    let _gives_back = (one_signal != Duration::MAX).then(GivesBack::at_drop);
     let mut event_loop = EventLoop::new()?;
     let (mut signals, server) = event_loop.prepare(|| {
         // The signals are caught before the server starts, because a program that sees it listen

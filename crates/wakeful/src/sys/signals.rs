@@ -15,14 +15,15 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, io, iter, mem, ptr};
 
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::sys::before_fork::between_forks;
+use crate::sys::clock::monotonic;
 use crate::sys::fork_check::Process;
 use crate::sys::running_handlers;
 
@@ -78,6 +79,15 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     unsafe { register(signal, Box::new(end)) }.map(mem::forget)
 }
 
+/// An arrival of `signal` more than `pause` from now, while nothing here watches it, does what it did
+/// before this crate caught it. That ends with the next [`watch`].
+pub(crate) fn give_back(signal: i32, pause: Duration) {
+    let nanoseconds = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+    if let Some(from) = of_signal(&GIVEN_BACK, signal) {
+        from.store(monotonic().saturating_add(nanoseconds), Ordering::Relaxed);
+    }
+}
+
 /// What a handler calls.
 type Action = Box<dyn Fn() + Send + Sync>;
 
@@ -96,8 +106,16 @@ static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 /// it points to is never freed.
 static EARLIER: [AtomicPtr<libc::sigaction>; 65] = [const { AtomicPtr::new(ptr::null_mut()) }; 65];
 
+/// From when on each signal does by default what it did before, on the clock of [`monotonic`], if no
+/// entry has an action for it. 0: never.
+static GIVEN_BACK: [AtomicU64; 65] = [const { AtomicU64::new(0) }; 65];
+
 /// Actions that no entry has any more, and that a handler may still be calling.
 static REMOVED: Mutex<Vec<Arc<Action>>> = Mutex::new(Vec::new());
+
+fn of_signal<T>(table: &'static [T; 65], signal: c_int) -> Option<&'static T> {
+    usize::try_from(signal).ok().and_then(|signal| table.get(signal))
+}
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     // SAFETY: null, or an entry that `entry_for` has published and that is never freed.
@@ -127,6 +145,9 @@ unsafe fn register(signal: c_int, action: Action) -> io::Result<Watch> {
         let entry = entry_for(signal);
         // The handler must find it as soon as there is a handler.
         entry.action.store(action, Ordering::SeqCst);
+        if let Some(from) = of_signal(&GIVEN_BACK, signal) {
+            from.store(0, Ordering::Relaxed);
+        }
         (Watch(entry), install(signal))
     });
     installed.map(|()| watch)
@@ -134,7 +155,7 @@ unsafe fn register(signal: c_int, action: Action) -> io::Result<Watch> {
 
 /// Installs the handler, unless that has been done.
 fn install(signal: c_int) -> io::Result<()> {
-    let earlier = usize::try_from(signal).ok().and_then(|signal| EARLIER.get(signal));
+    let earlier = of_signal(&EARLIER, signal);
     let earlier = earlier.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     if !earlier.load(Ordering::Relaxed).is_null() {
         return Ok(());
@@ -169,29 +190,41 @@ fn install(signal: c_int) -> io::Result<()> {
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: it is this thread's, and the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
-    call_earlier(signal, info, context);
+    let was_default = call_earlier(signal, info, context);
+    let mut is_watched = false;
     running_handlers::during(|| {
         for entry in entries().filter(|entry| entry.signal == signal) {
             let action = entry.action.load(Ordering::SeqCst);
             // SAFETY: null, or of an `Arc` that is not dropped while a handler runs.
             if let Some(action) = unsafe { action.as_ref() } {
                 action();
+                is_watched = true;
             }
         }
     });
+    if was_default && !is_watched && is_given_back(signal) {
+        // It is async-signal-safe. If it is refused, the signal has no effect.
+        let _ = emulate_default_handler(signal);
+    }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Calls the handler that the program had installed before, if it had one.
-fn call_earlier(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let earlier = usize::try_from(signal).ok().and_then(|signal| EARLIER.get(signal));
+fn is_given_back(signal: c_int) -> bool {
+    let from = of_signal(&GIVEN_BACK, signal).map_or(0, |from| from.load(Ordering::Relaxed));
+    from != 0 && monotonic() >= from
+}
+
+/// Calls the handler that the program had installed before, if it had one. Returns whether the
+/// signal had its default effect.
+fn call_earlier(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
+    let earlier = of_signal(&EARLIER, signal);
     // SAFETY: null, or what `install` has published and nobody frees.
     let earlier = earlier.and_then(|earlier| unsafe { earlier.load(Ordering::Acquire).as_ref() });
-    let Some(earlier) = earlier else { return };
+    let Some(earlier) = earlier else { return false };
     let handler = earlier.sa_sigaction;
     if [libc::SIG_DFL, libc::SIG_IGN].contains(&handler) {
-        return;
+        return handler == libc::SIG_DFL;
     }
     let handler = handler as *const ();
     // SAFETY: it is a function of this kind, which the kernel would have called like this.
@@ -203,6 +236,7 @@ fn call_earlier(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
             mem::transmute::<*const (), extern "C" fn(c_int)>(handler)(signal);
         }
     }
+    false
 }
 
 /// A signal's action is called until this is dropped.
