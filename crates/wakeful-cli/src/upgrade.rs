@@ -71,7 +71,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if !is_blocked(master.pid, Signal::USR2) {
         // It would end by it.
         return Err(format!(
-            "process {} is not a running master (`wakeful serve --workers`)",
+            "process {} is not a running master (`wakeful serve --workers`, or a program with \
+             `wakeful_workers::Master`)",
             master.pid
         ));
     }
