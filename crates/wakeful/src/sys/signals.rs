@@ -79,8 +79,8 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     unsafe { register(signal, Box::new(end)) }.map(mem::forget)
 }
 
-/// An arrival of `signal` more than `pause` from now, while nothing here watches it, does what it did
-/// before this crate caught it. That ends with the next [`watch`].
+/// An arrival of `signal` more than `pause` from now, while nothing here watches it, does what it
+/// did before this crate caught it. That ends with the next [`watch`].
 pub(crate) fn give_back(signal: i32, pause: Duration) {
     let nanoseconds = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
     if let Some(from) = of_signal(&GIVEN_BACK, signal) {
@@ -106,8 +106,8 @@ static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 /// it points to is never freed.
 static EARLIER: [AtomicPtr<libc::sigaction>; 65] = [const { AtomicPtr::new(ptr::null_mut()) }; 65];
 
-/// From when on each signal does by default what it did before, on the clock of [`monotonic`], if no
-/// entry has an action for it. 0: never.
+/// From when on each signal has its default effect again, if no entry has an action for it, on the
+/// clock of [`monotonic`]. 0: never.
 static GIVEN_BACK: [AtomicU64; 65] = [const { AtomicU64::new(0) }; 65];
 
 /// Actions that no entry has any more, and that a handler may still be calling.

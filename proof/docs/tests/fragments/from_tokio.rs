@@ -249,26 +249,38 @@ mod with_sqlx {
 
     use std::env;
     use std::error::Error;
+    use std::io;
+    use std::time::Duration;
 
     use axum::Router;
     use axum::extract::{Path, State};
     use axum::http::StatusCode;
     use axum::routing::get;
     use sqlx::postgres::{PgPool, PgPoolOptions};
+    use wakeful::log::{LossyWriter, report_panics};
 
     async fn note(State(pool): State<PgPool>, Path(id): Path<i64>) -> Result<String, StatusCode> {
         let note = sqlx::query_scalar("SELECT text FROM notes WHERE id = $1").bind(id);
         match note.fetch_optional(&pool).await {
             Ok(Some(text)) => Ok(text),
             Ok(None) => Err(StatusCode::NOT_FOUND),
-            Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+            Err(error) => {
+                tracing::error!(id, %error, "cannot read a note");
+                Err(StatusCode::SERVICE_UNAVAILABLE)
+            }
         }
     }
 
     #[wakeful::main(tokio)]
     async fn main() -> Result<(), Box<dyn Error>> {
+        let log = LossyWriter::new(io::stderr());
+        report_panics(&log);
+        let _flush = log.flush_on_drop(Duration::from_secs(1));
+        tracing_subscriber::fmt().with_writer(move || log.clone()).init();
+
         let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
-        let pool = PgPoolOptions::new().max_connections(20).connect(&url).await?;
+        let pool = PgPoolOptions::new().max_connections(20).acquire_timeout(Duration::from_secs(5));
+        let pool = pool.connect(&url).await?;
         let app = Router::new().route("/notes/{id}", get(note)).with_state(pool);
         wakeful_http::Server::bind("0.0.0.0:8080")?.tokio().run(app).await?;
         Ok(())

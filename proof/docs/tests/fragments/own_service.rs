@@ -111,7 +111,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             Ok((running, operators, metrics))
         },
         |(running, ..)| running.failure(),
-        |(running, _operators, metrics)| {
+        |(running, operators, metrics)| {
+            if metrics.reports.is_served_elsewhere()? {
+                operators.shutdown(Duration::from_secs(1))?; // The new master's workers answer.
+            }
             let aborted = running.drain(DrainPlan::new().pre_drain(PRE_DRAIN).grace(GRACE))?;
             metrics.reports.publish(|| metrics.said())?; // The next worker adds these counts.
             io::Result::Ok(aborted)
