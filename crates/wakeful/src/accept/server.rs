@@ -14,6 +14,7 @@ use super::connection::Connection;
 use super::descriptors::Descriptors;
 use super::dispatch::Dispatch;
 use super::draining::{Draining, StartsAtEnd};
+use super::gate::Gate;
 use super::inbox::Inbox;
 use super::limit::Limit;
 use super::loop_server::{LoopServer, Shared};
@@ -38,7 +39,7 @@ use crate::balance::dispatch_placement::Placement;
 use crate::balance::move_settings::Moves;
 use crate::event_loop::spawn;
 use crate::group::{LoopGroup, LoopGroupBuilder, early_end};
-use crate::net::Listener;
+use crate::net::{Listener, listen_bound_tcp};
 use crate::supervise::supervise;
 use crate::sys::fork_check::Process;
 
@@ -211,6 +212,9 @@ impl ConnectionServer {
     /// connections, which need not be `Send`. A connection is open as long as its handler's future
     /// runs.
     ///
+    /// No loop accepts before all of them have started. If the start fails, no connection has been
+    /// accepted.
+    ///
     /// # Errors
     /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
     /// 0; two listeners are clones of each other; epoll cannot watch a listener
@@ -258,6 +262,7 @@ impl ConnectionServer {
         for opening in openings.iter().flatten() {
             filter.add(opening.socket(), opening.holders());
         }
+        let bound: Vec<_> = openings.iter().flatten().filter_map(Opening::bound).collect();
         let mut listeners = OpenListeners::new();
         let mut open_on = |of: &Vec<Opening>| -> Vec<_> {
             of.iter().map(|opening| listeners.add(opening.socket())).collect()
@@ -278,7 +283,15 @@ impl ConnectionServer {
         };
         let balancer =
             Balancer::new(group.board().clone(), group.handles(), counts.clone(), self.moves);
-        let shared = Shared { open, limit, counts: counts.clone(), balancer, tell };
+        let (gate, at_gate) = Gate::new();
+        let shared = Shared {
+            open,
+            limit,
+            counts: counts.clone(),
+            balancer,
+            tell,
+            gate: at_gate,
+        };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let is_dispatched = matches!(strategy, AcceptStrategy::Dispatch(_));
@@ -371,6 +384,11 @@ impl ConnectionServer {
                 return Err(failed(group, error));
             }
         }
+        // If the start had failed, their connections would have been reset with them.
+        if let Err(error) = bound.iter().try_for_each(|socket| listen_bound_tcp(socket)) {
+            return Err(failed(group, error));
+        }
+        gate.open();
         Ok(Serving { files, listeners, group, addrs, filter, stop, all_closed, counts })
     }
 }
