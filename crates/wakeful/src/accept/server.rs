@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::accepting::{Accepting, accept};
 use super::connection::Connection;
-use super::descriptors::Descriptors;
+use super::descriptors::{self, Descriptors};
 use super::dispatch::Dispatch;
 use super::draining::{Draining, StartsAtEnd};
 use super::gate::Gate;
@@ -275,8 +275,6 @@ impl ConnectionServer {
         let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
         let (room, asked) = Room::new(loops, self.when_full);
-        // The limit is computed after the loops and the listeners exist, because their descriptors
-        // count as open.
         let limit = match self.max_connections {
             None => Limit::by_descriptors(self.descriptors, process, room.clone()),
             Some(connections) => Limit::of(connections, process, room.clone()),
@@ -286,7 +284,7 @@ impl ConnectionServer {
         let (gate, at_gate) = Gate::new();
         let shared = Shared {
             open,
-            limit,
+            limit: limit.clone(),
             counts: counts.clone(),
             balancer,
             tell,
@@ -388,6 +386,7 @@ impl ConnectionServer {
         if let Err(error) = bound.iter().try_for_each(|socket| listen_bound_tcp(socket)) {
             return Err(failed(group, error));
         }
+        limit.begin(descriptors::of_keeper(loops));
         gate.open();
         Ok(Serving { files, listeners, group, addrs, filter, stop, all_closed, counts })
     }
