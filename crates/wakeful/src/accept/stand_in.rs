@@ -93,7 +93,8 @@ impl StandIn {
         self.called.clone()
     }
 
-    /// Stands in whenever it is called, from when the server has started until the server stops, or the dispatcher has ended.
+    /// Stands in whenever it is called, from when the server has started until it stops, or the
+    /// dispatcher has ended.
     pub(super) async fn serve<H, F>(self: Rc<Self>, server: Rc<LoopServer<H>>, route: Rc<Route>)
     where
         H: Fn(Connection) -> F + 'static,
