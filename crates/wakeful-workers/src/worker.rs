@@ -219,8 +219,9 @@ impl Worker {
             ONE_SIGNAL,
             orphans_start,
             || {
-                let server = start()?;
+                // Before the start: if no descriptor is left, no server is dropped that serves.
                 orphaned.set(Some(self.orphaned()?));
+                let server = start()?;
                 self.ready();
                 Ok(server)
             },

@@ -2,18 +2,21 @@
 //! recovers. In a process of its own, because the limit is the process's, and one test at a time.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata};
-use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
+use wakeful::accept::{ConnectionServer, GivesWay, SharedListener, Standing, is_shortage};
 use wakeful::net::{
     ListenAddr, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixSeqpacket,
     UnixSeqpacketListener, UnixStream,
@@ -31,6 +34,7 @@ use backend::driven::has_guest;
 
 on_every_backend! {
     no_descriptors_left,
+    what_loops_keep_open_leaves_room_for_the_connections_that_are_let_in,
 }
 
 /// Held by the test that has taken all remaining descriptors.
@@ -329,4 +333,80 @@ fn no_descriptors_left<B: Backend>() {
     a_loop_with_a_guest_is_an_error_until_there_are_enough::<B>();
     a_server_backs_off_and_recovers::<B>();
     a_long_shortage_closes_what_waits::<B>();
+}
+
+/// Set in a process that serves.
+const SERVES: &str = "WAKEFUL_TEST_SERVES";
+
+/// Each loop needs descriptors of its own, and there are many loops.
+fn what_loops_keep_open_leaves_room_for_the_connections_that_are_let_in<B: Backend>() {
+    const CLIENTS: usize = 300;
+    const NAME: &str =
+        "epoll::what_loops_keep_open_leaves_room_for_the_connections_that_are_let_in";
+    if std::env::var_os(SERVES).is_some() {
+        return serves_on_many_loops::<B>();
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let mut server = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(SERVES, "1")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let addr = lines.find_map(|line| line.parse::<SocketAddr>().ok()).expect("it serves");
+    let told = thread::spawn(move || lines.collect::<Vec<_>>());
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let mut client = std::net::TcpStream::connect(addr).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            client.write_all(b"?").unwrap();
+            let mut answer = [0; 1];
+            client.read_exact(&mut answer).map(|()| client).map_err(|error| (number, error))
+        })
+        .collect();
+    // Its input ends.
+    drop(server.stdin.take());
+    let status = server.wait().unwrap();
+    assert!(status.success(), "{:#?}", told.join().unwrap());
+    let refused: Vec<_> = clients.into_iter().filter_map(Result::err).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// Until the input ends.
+fn serves_on_many_loops<B: Backend>() {
+    struct Idle(Instant);
+
+    impl GivesWay for Idle {
+        fn standing(&self) -> Standing {
+            Standing::Idle(self.0)
+        }
+    }
+
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(512), ..limit }).unwrap();
+    // Those of Tokio are in addition.
+    let loops = if has_guest() { 40 } else { 80 };
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let handler = async |connection: wakeful::accept::Connection| {
+        let wakeful::accept::Connection { mut stream, draining, .. } = connection;
+        let mut buf = [0; 1];
+        stream.read(&mut buf).await.unwrap();
+        stream.write_all(&buf).await.unwrap();
+        let client_ends = async { drop(stream.read(&mut buf).await) };
+        let is_asked = draining.started_or_asked(Rc::new(Idle(Instant::now())));
+        futures_lite::future::or(client_ends, is_asked).await;
+    };
+    let serving = ConnectionServer::new(vec![listener])
+        .group(B::group().loops(loops))
+        .start(move || handler)
+        .unwrap();
+    eprintln!("{}", serving.local_addrs()[0]);
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let counts = serving.counts();
+    assert_eq!((counts.failed(), counts.turned_away()), (0, 0));
+    serving.shutdown(Duration::ZERO).unwrap();
 }

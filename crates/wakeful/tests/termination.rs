@@ -2,14 +2,17 @@
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-use wakeful::accept::{ConnectionServer, SharedListener};
+use wakeful::LoopHandle;
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, SharedListener};
 use wakeful::signal::{
     SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, ctrl_c, run_until_terminated,
 };
@@ -31,6 +34,7 @@ on_every_backend! {
     a_start_that_blocks_is_no_slow_turn,
     a_start_whose_set_up_never_ends_ends_by_a_signal,
     a_start_that_waits_for_a_blocked_loop_ends_by_a_signal,
+    a_start_that_ends_by_a_signal_has_accepted_nothing,
 }
 
 /// Signals reach the whole process: one test at a time.
@@ -239,6 +243,54 @@ fn a_start_that_waits_for_a_blocked_loop_ends_by_a_signal<B: Backend>() {
         });
         let result = end.recv_timeout(Duration::from_secs(20)).expect("the signal ends it");
         assert_eq!(result, Ok(None), "by the function that makes the handler: {by_make}");
+        drop(release);
+    }
+}
+
+/// Another descriptor of the socket keeps the connection that came meanwhile.
+fn a_start_that_ends_by_a_signal_has_accepted_nothing<B: Backend>() {
+    let _turn = my_turn();
+    let strategies = [
+        AcceptStrategy::Exclusive,
+        AcceptStrategy::ReusePort,
+        AcceptStrategy::Dispatch(Placement::RoundRobin),
+    ];
+    for strategy in strategies {
+        let kept = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = kept.local_addr().unwrap();
+        let socket = kept.try_clone().unwrap();
+        let (release, released) = async_channel::bounded::<()>(1);
+        let (came, client) = mpsc::channel();
+        let (ended, end) = mpsc::channel();
+        let start = move || {
+            let first = OnceLock::<LoopHandle>::new();
+            let listener = SharedListener::from_socket(socket.into())?;
+            let server = ConnectionServer::new(vec![listener]).group(B::group().loops(2).spread());
+            server.strategy(strategy).start(move || {
+                if let Err(_second) = first.set(LoopHandle::current()) {
+                    let mut client = TcpStream::connect(addr).unwrap();
+                    client.write_all(b"?").unwrap();
+                    // The first loop has several turns, in which it would see what has come.
+                    (0..5).for_each(|_| first.get().unwrap().post_and_wait(|| ()).unwrap());
+                    came.send(client).unwrap();
+                    send(Signal::TERM);
+                    let _ = released.recv_blocking();
+                }
+                async |_connection| ()
+            })
+        };
+        thread::spawn(move || {
+            let drained = run_until_terminated(start, |_serving| "drained");
+            let _ = ended.send(drained.map_err(|error| error.to_string()));
+        });
+        let result = end.recv_timeout(Duration::from_secs(20)).expect("the signal ends it");
+        assert_eq!(result, Ok(None), "{strategy}");
+        let _client = client.recv().unwrap();
+        kept.set_nonblocking(true).unwrap();
+        let (mut stream, _) = kept.accept().expect("nobody has accepted it");
+        let mut asked = [0; 1];
+        stream.set_nonblocking(false).unwrap();
+        stream.read_exact(&mut asked).unwrap();
         drop(release);
     }
 }

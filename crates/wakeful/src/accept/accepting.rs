@@ -23,7 +23,8 @@ use crate::time::timeout;
 /// How often a loop checks whether the dispatcher is blocked, while it waits for it in a drain.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Takes connections from one listener until it is aborted, or the listener is broken.
+/// Takes connections from one listener, from when the server has started until this is aborted, or
+/// the listener is broken.
 pub(super) async fn accept<H, F>(
     listener: Rc<Listener>,
     place: usize,
@@ -33,6 +34,7 @@ pub(super) async fn accept<H, F>(
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
+    server.may_accept().await;
     let mut backoff = Backoff::default();
     loop {
         let accepted = {
@@ -110,6 +112,10 @@ where
             accepting.abort();
             // After this, no other task keeps the listener open.
             let _ = accepting.await;
+            if !self.server.shared.gate.is_open() {
+                // The start has failed. Others that have the socket take what its backlog holds.
+                continue;
+            }
             let (server, route) = (self.server.clone(), self.route.clone());
             let accept_out =
                 move || accept_out(listener.clone(), place, server.clone(), route.clone());

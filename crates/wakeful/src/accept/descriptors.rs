@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, eventfd};
+use wakeful_awake::keeper_protocol;
 
 use crate::sys::limits;
 
@@ -27,9 +28,11 @@ const USUAL: usize = 1024;
 ///
 /// > (limit - open at the start - kept back) / (1 + `per_connection`), but at least 1
 ///
-/// Here "kept back" is the larger of `spare` and a sixteenth of the descriptors that are free at
-/// the start (at most 64). Further connections wait in the kernel's backlog until one closes, and
-/// the log says so. Without this limit, connections would use up all descriptors, and no descriptor
+/// Here "open at the start" is what the process has open when all loops have started, and one more
+/// for each loop if there is a keeper of CPUs (`wakeful keeper`), to which the loops may connect.
+/// "Kept back" is the larger of `spare` and a sixteenth of the descriptors that are free at the
+/// start (at most 64). Further connections wait in the kernel's backlog until one closes, and the
+/// log says so. Without this limit, connections would use up all descriptors, and no descriptor
 /// would be left to serve them.
 ///
 /// If `RLIMIT_NOFILE` is raised while the server runs (`prlimit`), the server allows more
@@ -156,6 +159,13 @@ pub(super) fn open() -> usize {
             .and_then(|fd| usize::try_from(fd.as_raw_fd()).ok())
             .unwrap_or(0),
     }
+}
+
+/// How many connections to the machine's keeper of CPUs `loops` loops may open later: one for each,
+/// if there is a keeper.
+pub(super) fn of_keeper(loops: usize) -> usize {
+    let is_there = keeper_protocol::socket_path().is_some_and(|path| path.exists());
+    if is_there { loops } else { 0 }
 }
 
 #[cfg(all(test, not(wakeful_loom)))]

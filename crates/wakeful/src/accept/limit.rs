@@ -69,15 +69,27 @@ impl Limit {
         Self(Some(Permits { semaphore, process, bound, room }))
     }
 
-    /// A limit of as many connections as the process's descriptors allow.
+    /// A limit of as many connections as the process's descriptors allow. It lets nobody in before
+    /// [`begin`](Self::begin) is called.
     pub(super) fn by_descriptors(kept: Descriptors, process: Process, room: Arc<Room>) -> Self {
-        let Some(limit) = Descriptors::limit() else { return Self(None) };
-        let open = descriptors::open();
-        let connections = kept.connections(limit, open);
-        let semaphore = Arc::new(Semaphore::new(connections));
-        let by = ByDescriptors { kept, open };
-        let bound = Arc::new(Bound::new(connections, Some(by)));
+        if Descriptors::limit().is_none() {
+            return Self(None);
+        }
+        let semaphore = Arc::new(Semaphore::new(0));
+        let by = ByDescriptors { kept, open: AtomicUsize::new(0) };
+        let bound = Arc::new(Bound::new(0, Some(by)));
         Self(Some(Permits { semaphore, process, bound, room }))
+    }
+
+    /// Called when the loops have started and no connection is open: what is open now stays open.
+    /// The loops will open `later` further descriptors.
+    pub(super) fn begin(&self, later: usize) {
+        if let Some(permits) = &self.0
+            && let Some(by) = &permits.bound.by_descriptors
+        {
+            by.open.store(descriptors::open().saturating_add(later), Ordering::Relaxed);
+            permits.semaphore.add_permits(permits.bound.follow_limit(by));
+        }
     }
 
     /// A permit, if one is left.
@@ -212,8 +224,8 @@ impl Permits {
 #[derive(Debug)]
 struct ByDescriptors {
     kept: Descriptors,
-    /// How many descriptors were open when the server started.
-    open: usize,
+    /// How many descriptors were open when the loops had started, and will be opened by them.
+    open: AtomicUsize,
 }
 
 /// How many connections there may be, and when the limit was last looked at and logged.
@@ -237,12 +249,14 @@ impl Bound {
 
     /// How many more connections the process's limit of descriptors allows than before.
     fn more(&self) -> usize {
-        let Some(ByDescriptors { kept, open }) = &self.by_descriptors else { return 0 };
-        if !self.is_time(&self.looked, LOOK_AGAIN) {
-            return 0;
-        }
-        let limit = Descriptors::limit().unwrap_or(usize::MAX);
-        let connections = kept.connections(limit, *open).min(isize::MAX as usize);
+        let Some(by) = &self.by_descriptors else { return 0 };
+        if self.is_time(&self.looked, LOOK_AGAIN) { self.follow_limit(by) } else { 0 }
+    }
+
+    fn follow_limit(&self, by: &ByDescriptors) -> usize {
+        let (limit, open) =
+            (Descriptors::limit().unwrap_or(usize::MAX), by.open.load(Ordering::Relaxed));
+        let connections = by.kept.connections(limit, open).min(isize::MAX as usize);
         connections.saturating_sub(self.connections.fetch_max(connections, Ordering::Relaxed))
     }
 

@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 use super::arrival::{Arrival, Held, Refused};
 use super::connection::Connection;
 use super::draining::Draining;
+use super::gate::AtGate;
 use super::limit::{Limit, Permit};
 use super::moving::{Mover, Moving};
 use super::open_listeners::OpenListener;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) balancer: Arc<Balancer>,
     /// Closed to tell the connections of the drain before the listeners close.
     pub(super) tell: async_channel::Sender<Infallible>,
+    /// Opens when all loops have started.
+    pub(super) gate: AtGate,
 }
 
 impl Shared {
@@ -63,6 +66,12 @@ pub(super) struct LoopServer<H> {
 impl<H> LoopServer<H> {
     pub(super) fn counts(&self) -> &LoopCounts {
         self.shared.counts.of(self.number)
+    }
+
+    /// Completes when this loop may accept: all loops have started.
+    pub(super) async fn may_accept(&self) {
+        self.shared.gate.opens().await;
+        self.shared.balancer.begin();
     }
 }
 

@@ -10,6 +10,8 @@
 //   its way, `route`, `routes` and `inbox` bring it to its loop, and `loop_server` has its task.
 //   `moving` takes it on to another loop. While the loop that accepts for all is blocked,
 //   `stand_in` accepts. `siblings` hears of other processes that accept.
+// * The start: `set_up` is what loops do before they accept, and `gate` keeps them from accepting
+//   until all have started.
 // * Limits: `limit` is the number of open connections, `descriptors` how many the process has room
 //   for. `room` makes room for those that wait, `when_full` for the next one. `gives_way` is what a
 //   connection says when its place is needed.
@@ -28,6 +30,7 @@ mod descriptors;
 mod dispatch;
 mod drain_backlog;
 mod draining;
+mod gate;
 mod gives_way;
 mod holders;
 mod inbox;

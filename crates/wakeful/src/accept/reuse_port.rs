@@ -32,7 +32,8 @@ fn invalid(text: String) -> io::Error {
 
 /// Opens a socket on the same port for each of `loops` loops. It uses the sockets that `listener`
 /// has for them, or its only one, and makes the missing ones. Connections in the backlog of the
-/// first socket stay there.
+/// first socket stay there. A socket that is made here is only
+/// bound: until it listens, it gets no connections.
 ///
 /// # Errors
 /// It is a Unix socket, or has sockets for another number of loops; the network device that it is
@@ -66,9 +67,9 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
     let mut own = vec![Opening::Own(first, listener.holders.clone())];
     while own.len() < loops {
         let holders = Holders::of_new_socket()?;
-        let fd = Arc::new(crate::net::listen_tcp_like(&listener.fd, addr)?);
+        let fd = Arc::new(crate::net::bound_tcp_like(&listener.fd, addr)?);
         copy_keepalive(&listener.fd, &fd)?;
-        own.push(Opening::Own(DetachedListener::new(fd, local), holders));
+        own.push(Opening::Bound(DetachedListener::new(fd, local), holders));
     }
     Ok(own)
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::accepting::{Accepting, accept};
 use super::connection::Connection;
-use super::descriptors::Descriptors;
+use super::descriptors::{self, Descriptors};
 use super::dispatch::Dispatch;
 use super::draining::{Draining, StartsAtEnd};
+use super::gate::Gate;
 use super::inbox::Inbox;
 use super::limit::Limit;
 use super::loop_server::{LoopServer, Shared};
@@ -38,7 +39,7 @@ use crate::balance::dispatch_placement::Placement;
 use crate::balance::move_settings::Moves;
 use crate::event_loop::spawn;
 use crate::group::{LoopGroup, LoopGroupBuilder, early_end};
-use crate::net::Listener;
+use crate::net::{Listener, listen_bound_tcp};
 use crate::supervise::supervise;
 use crate::sys::fork_check::Process;
 
@@ -211,6 +212,9 @@ impl ConnectionServer {
     /// connections, which need not be `Send`. A connection is open as long as its handler's future
     /// runs.
     ///
+    /// No loop accepts before all of them have started. If the start fails, no connection has been
+    /// accepted.
+    ///
     /// # Errors
     /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
     /// 0; two listeners are clones of each other; epoll cannot watch a listener
@@ -258,6 +262,7 @@ impl ConnectionServer {
         for opening in openings.iter().flatten() {
             filter.add(opening.socket(), opening.holders());
         }
+        let bound: Vec<_> = openings.iter().flatten().filter_map(Opening::bound).collect();
         let mut listeners = OpenListeners::new();
         let mut open_on = |of: &Vec<Opening>| -> Vec<_> {
             of.iter().map(|opening| listeners.add(opening.socket())).collect()
@@ -270,15 +275,21 @@ impl ConnectionServer {
         let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
         let (room, asked) = Room::new(loops, self.when_full);
-        // The limit is computed after the loops and the listeners exist, because their descriptors
-        // count as open.
         let limit = match self.max_connections {
             None => Limit::by_descriptors(self.descriptors, process, room.clone()),
             Some(connections) => Limit::of(connections, process, room.clone()),
         };
         let balancer =
             Balancer::new(group.board().clone(), group.handles(), counts.clone(), self.moves);
-        let shared = Shared { open, limit, counts: counts.clone(), balancer, tell: tell.clone() };
+        let (gate, at_gate) = Gate::new();
+        let shared = Shared {
+            open,
+            limit: limit.clone(),
+            counts: counts.clone(),
+            balancer,
+            tell: tell.clone(),
+            gate: at_gate,
+        };
         let addrs = self.listeners.iter().map(|l| l.local_addr().clone()).collect();
         let files = self.listeners.iter().filter_map(SharedListener::file).collect();
         let is_dispatched = matches!(strategy, AcceptStrategy::Dispatch(_));
@@ -371,6 +382,12 @@ impl ConnectionServer {
                 return Err(failed(group, error));
             }
         }
+        // If the start had failed, their connections would have been reset with them.
+        if let Err(error) = bound.iter().try_for_each(|socket| listen_bound_tcp(socket)) {
+            return Err(failed(group, error));
+        }
+        limit.begin(descriptors::of_keeper(loops));
+        gate.open();
         Ok(Serving { files, listeners, group, addrs, filter, stop, tell, all_closed, counts })
     }
 }

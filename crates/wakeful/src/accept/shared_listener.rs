@@ -12,6 +12,7 @@ use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
 use super::syn_filter;
 use crate::driver::listener_members::ListenerMembers;
+use crate::driver::membership::Joining;
 use crate::net::{ListenAddr, Listener, TcpListener, UnixListener, keepalive};
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_call_error;
@@ -245,17 +246,17 @@ impl SharedListener {
     pub fn attach(&self) -> io::Result<Listener> {
         // The attached listener gives its descriptor to user code.
         self.holders.lend();
-        self.attach_to_server()
+        self.attach_to_server(Joining::AtOnce)
     }
 
     /// Like [`attach`](Self::attach), for a server, which does not show the listener to user code.
-    pub(super) fn attach_to_server(&self) -> io::Result<Listener> {
+    pub(super) fn attach_to_server(&self, joining: Joining) -> io::Result<Listener> {
         Ok(match self.addr {
             ListenAddr::Tcp(_) => {
-                Listener::Tcp(TcpListener::attach(self.fd.clone(), &self.memberships)?)
+                Listener::Tcp(TcpListener::attach(self.fd.clone(), &self.memberships, joining)?)
             }
             ListenAddr::Unix(_) | ListenAddr::Abstract(_) => {
-                Listener::Unix(UnixListener::attach(self.fd.clone(), &self.memberships)?)
+                Listener::Unix(UnixListener::attach(self.fd.clone(), &self.memberships, joining)?)
             }
         })
     }

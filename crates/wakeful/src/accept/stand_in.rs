@@ -93,12 +93,14 @@ impl StandIn {
         self.called.clone()
     }
 
-    /// Stands in whenever it is called, until the server stops, or the dispatcher has ended.
+    /// Stands in whenever it is called, from when the server has started until it stops, or the
+    /// dispatcher has ended.
     pub(super) async fn serve<H, F>(self: Rc<Self>, server: Rc<LoopServer<H>>, route: Rc<Route>)
     where
         H: Fn(Connection) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
+        server.may_accept().await;
         while self.called.recv().await.is_ok() {
             while self.is_needed() && !self.called.is_closed() {
                 let accepting = self.accept_from_all(&server, &route);

@@ -60,7 +60,8 @@ pub enum AcceptStrategy {
     /// use. With a Unix socket this strategy is an error.
     ///
     /// The first loop uses the listener's own socket, and the other loops get new ones. These take
-    /// the same address families (`IPV6_V6ONLY`), and are bound to the same network device. If
+    /// the same address families (`IPV6_V6ONLY`), and are bound to the same network device. They
+    /// listen when all loops have started: what comes before is served by the first loop. If
     /// other processes share the listener's socket, only the first loop accepts from that socket. A
     /// listener of [`SharedListener::from_sockets`] already has a socket for each loop.
     ReusePort,

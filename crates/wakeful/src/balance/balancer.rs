@@ -54,6 +54,8 @@ pub(crate) struct Balancer {
     looks_at_turn: AtomicUsize,
     /// The next check takes this process out of the lists for a while.
     is_to_step_back: AtomicBool,
+    /// Whether this process accepts, as far as its siblings know.
+    has_begun: AtomicBool,
     /// How many tasks that accept have no room for another connection.
     full: AtomicUsize,
     epoch: Instant,
@@ -90,6 +92,7 @@ impl Balancer {
             next_taker: AtomicUsize::new(0),
             looks_at_turn: AtomicUsize::new(0),
             is_to_step_back: AtomicBool::new(false),
+            has_begun: AtomicBool::new(false),
             full: AtomicUsize::new(0),
             epoch: Instant::now(),
         });
@@ -112,17 +115,23 @@ impl Balancer {
         balance
     }
 
-    /// Notes the memberships of a loop that begins to accept.
+    /// Notes the memberships of a loop that will accept when all loops have started.
     pub(crate) fn enter(&self, number: usize, memberships: impl Iterator<Item = Arc<Membership>>) {
         self.shares[number].enter(memberships.inspect(|one| self.is_mended(number, one)));
-        // A new membership starts as if it were its loop's turn.
+        // A new membership starts as if it were its loop's turn. The first loop is always active.
         if number >= self.board.active() {
-            self.step_back(number);
+            self.shares[number].listeners().for_each(|it| self.set_inside(number, it, false));
         }
+    }
+
+    /// Called by each task that begins to accept, on its loop, when all loops have
+    /// [entered](Self::enter). The first call tells the siblings. The task's loop is awake, and
+    /// joins the kernel's list if it is its turn. So if it blocks before that, the siblings notice.
+    pub(crate) fn begin(&self) {
         // If each loop has its own socket, there is no list to share.
         if let Some(turn) = self.board.turn()
-            && number + 1 == self.shares.len()
             && self.shares.iter().any(|share| !share.listeners().is_empty())
+            && !self.has_begun.swap(true, Ordering::Relaxed)
         {
             turn.begins();
             self.see_whose_turn_it_is();
@@ -463,6 +472,7 @@ impl Balancer {
     }
 
     /// Takes the loop of this thread out of the lists of all listeners.
+    #[cfg(all(test, not(wakeful_loom)))]
     fn step_back(&self, number: usize) {
         for listener in self.shares[number].listeners() {
             let _ = self.step_back_from(number, listener);

@@ -46,6 +46,14 @@ pub(crate) struct Membership {
     mender: OnceLock<Box<dyn Mender>>,
 }
 
+/// When a loop joins the kernel's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joining {
+    AtOnce,
+    /// When a task on the loop first waits for a connection.
+    AtFirstWait,
+}
+
 /// Looks after a membership.
 pub(crate) trait Mender: fmt::Debug + Send + Sync {
     /// Called with the error of a change. The membership has to be [mended](Membership::mend).
@@ -89,28 +97,41 @@ impl Turn {
 }
 
 impl Membership {
+    /// Makes a membership of a loop on which no task accepts yet.
     pub(super) fn new(
         epoll: Arc<Epoll>,
         listener: Arc<OwnedFd>,
         token: u64,
         process: Process,
         is_exclusive: bool,
-    ) -> io::Result<Self> {
-        let membership = Self {
+    ) -> Self {
+        Self {
             epoll,
             listener,
             token,
             process,
             is_exclusive: AtomicBool::new(is_exclusive),
-            wanted: AtomicBool::new(true),
+            wanted: AtomicBool::new(false),
             turn: Arc::new(Turn { open: AtomicBool::new(true), closed: AtomicBool::new(false) }),
             requeue: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             changes: AtomicUsize::new(0),
             mender: OnceLock::new(),
-        };
-        membership.see_to_it()?;
-        Ok(membership)
+        }
+    }
+
+    /// Asks the kernel whether the loop can watch the listener. The loop does not join the list,
+    /// not even for a moment: the kernel would wake it for a connection, and nobody else.
+    ///
+    /// # Errors
+    /// Kernel errors: `max_user_watches` is reached.
+    pub(super) fn is_possible(&self) -> io::Result<()> {
+        let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
+        failures::at(failures::Call::Watch)
+            .and_then(|()| exclusive::add_without(&self.epoll, listener, flags, self.token))
+            .map_err(crate::sys::limits::explain_call("epoll_ctl"))?;
+        self.epoll.remove(listener);
+        Ok(())
     }
 
     /// Sets the loop's own wish: whether a task accepts there.

@@ -56,7 +56,7 @@ use self::epoll::{Epoll, Timeout, Timer};
 use self::high::High;
 use self::joined::Joined;
 use self::listener_members::ListenerMembers;
-use self::membership::Membership;
+use self::membership::{Joining, Membership};
 use self::mode::Mode;
 use self::source::Source;
 use self::token::Token;
@@ -164,7 +164,7 @@ impl Driver {
     fn register(
         &self,
         source: &Rc<Source>,
-        shared: Option<(&Arc<OwnedFd>, &Arc<ListenerMembers>)>,
+        shared: Option<(&Arc<OwnedFd>, &Arc<ListenerMembers>, Joining)>,
     ) -> io::Result<Token> {
         if self.ended.get() {
             return Err(ended());
@@ -181,8 +181,8 @@ impl Driver {
         // Nothing is borrowed here, because a missing kernel feature is logged, and a log line may
         // run user code.
         let watched = match shared {
-            Some((listener, memberships)) => {
-                self.watch_with_others(source, token, listener, memberships)
+            Some((listener, memberships, joining)) => {
+                self.watch_with_others(source, token, listener, memberships, joining)
             }
             None => self.watch(source, token),
         };
@@ -198,11 +198,20 @@ impl Driver {
         token: Token,
         listener: &Arc<OwnedFd>,
         memberships: &Arc<ListenerMembers>,
+        joining: Joining,
     ) -> io::Result<()> {
         self.process.check_quickly()?;
-        let (epoll, is_exclusive) = (self.epoll.clone(), memberships.is_exclusive());
-        let membership =
-            Membership::new(epoll, listener.clone(), token.0, self.process, is_exclusive)?;
+        let membership = Membership::new(
+            self.epoll.clone(),
+            listener.clone(),
+            token.0,
+            self.process,
+            memberships.is_exclusive(),
+        );
+        match joining {
+            Joining::AtOnce => membership.want(true)?,
+            Joining::AtFirstWait => membership.is_possible()?,
+        }
         source.set_joined(Joined::new(membership, memberships));
         self.shared.borrow_mut().push(source.clone());
         self.look_at_shared();

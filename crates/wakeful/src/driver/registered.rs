@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::joined::Joined;
 use super::listener_members::ListenerMembers;
-use super::membership::Membership;
+use super::membership::{Joining, Membership};
 use super::mode::Mode;
 use super::source::{Direction, Source};
 use super::token::Token;
@@ -58,10 +58,11 @@ impl Registered<Arc<OwnedFd>> {
         driver: &Rc<Driver>,
         listener: Arc<OwnedFd>,
         memberships: &Arc<ListenerMembers>,
+        joining: Joining,
     ) -> io::Result<Self> {
         let source = Rc::new(Source::new(listener.as_raw_fd(), Mode::Exclusive));
         source.is_lent.set(memberships.is_lent());
-        let token = driver.register(&source, Some((&listener, memberships)))?;
+        let token = driver.register(&source, Some((&listener, memberships, joining)))?;
         let driver = driver.clone();
         let registration = Registration { driver, source, token };
         Ok(Self { _of_one_loop: PhantomData, registration, io: listener })

@@ -15,6 +15,7 @@ use super::stream::Stream;
 use super::tcp::{self, TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::driver::listener_members::ListenerMembers;
+use crate::driver::membership::Joining;
 use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
 
@@ -252,9 +253,8 @@ impl DetachedListener {
     pub fn attach(self) -> Result<Listener, AttachError<Self>> {
         let Self { fd, kind, memberships, is_lent, priority } = self;
         let attached = match &memberships {
-            Some(memberships) => {
-                super::register_shared(fd.clone(), memberships).map_err(|error| (fd, error))
-            }
+            Some(memberships) => super::register_shared(fd.clone(), memberships, Joining::AtOnce)
+                .map_err(|error| (fd, error)),
             None => super::attach(fd, priority),
         };
         match attached {

@@ -22,8 +22,9 @@ macro_rules! listener_methods {
             pub(crate) fn attach(
                 fd: Arc<OwnedFd>,
                 memberships: &Arc<crate::driver::listener_members::ListenerMembers>,
+                joining: crate::driver::membership::Joining,
             ) -> io::Result<Self> {
-                Ok(Self { socket: crate::net::register_shared(fd, memberships)? })
+                Ok(Self { socket: crate::net::register_shared(fd, memberships, joining)? })
             }
 
             /// This loop's membership among the loops that wait, if the socket is shared.

@@ -108,8 +108,8 @@ pub use quinn_udp;
 
 pub(crate) use self::byte_stream::ByteStream;
 pub(crate) use self::tcp::{
-    listen as listen_tcp, listen_beside as listen_tcp_beside, listen_first as listen_first_tcp,
-    listen_like as listen_tcp_like,
+    bound_like as bound_tcp_like, listen as listen_tcp, listen_beside as listen_tcp_beside,
+    listen_bound as listen_bound_tcp, listen_first as listen_first_tcp,
 };
 pub(crate) use self::tcp_options::keepalive;
 pub(crate) use self::unix::listen as listen_unix;
@@ -124,6 +124,7 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use crate::driver::listener_members::ListenerMembers;
+use crate::driver::membership::Joining;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
@@ -140,8 +141,9 @@ pub(crate) fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
 fn register_shared(
     listener: Arc<OwnedFd>,
     memberships: &Arc<ListenerMembers>,
+    joining: Joining,
 ) -> io::Result<Registered<Arc<OwnedFd>>> {
-    Registered::shared(&driver()?, listener, memberships)
+    Registered::shared(&driver()?, listener, memberships, joining)
 }
 
 /// Like [`register`], for a descriptor that had a priority on another loop. An error gives the

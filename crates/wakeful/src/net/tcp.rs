@@ -186,8 +186,9 @@ pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Like [`listen_beside`], for a socket that takes connections of the same address families as
-/// `first`, and from the same network device.
-pub(crate) fn listen_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
+/// `first`, and from the same network device. It does not listen before
+/// [`listen_bound`] is called.
+pub(crate) fn bound_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(addr)?;
     let (from, to) = (SockRef::from(first), SockRef::from(&fd));
     if addr.is_ipv6() {
@@ -202,7 +203,7 @@ pub(crate) fn listen_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<Owned
         to.bind_device(Some(&device)).map_err(explain_call_error("setsockopt"))?;
     }
     rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
-    start_to_listen(fd, addr)
+    bound(fd, addr)
 }
 
 /// The network device that a socket is bound to.
@@ -238,9 +239,14 @@ fn bound(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn listens(fd: OwnedFd) -> io::Result<OwnedFd> {
-    // The kernel reduces the backlog to its own limit.
-    rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
+    listen_bound(&fd)?;
     Ok(fd)
+}
+
+/// Makes a bound socket listen.
+pub(crate) fn listen_bound(fd: &OwnedFd) -> io::Result<()> {
+    // The kernel reduces the backlog to its own limit.
+    rustix::net::listen(fd, i32::MAX).map_err(explain_call("listen"))
 }
 
 pub(super) fn bind(fd: &OwnedFd, addr: SocketAddr) -> io::Result<()> {

@@ -15,6 +15,7 @@ mod support;
 mod accept;
 mod accept_shared;
 mod accept_siblings;
+mod accept_start;
 mod accept_strategies;
 mod accept_trouble;
 mod async_fd;

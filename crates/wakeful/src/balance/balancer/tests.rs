@@ -362,6 +362,7 @@ fn a_worker_that_the_kernel_refuses_to_let_in_comes_in_in_the_end() {
     let balance =
         Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(1)), None);
     balance.enter(0, listening::attach(&group.handles()[0], &[localhost()]).into_iter());
+    balance.begin();
     let turn = balance.turn().unwrap();
     assert!(turn.is_out() && !balance.shares[0].is_inside(0), "it is the first one's turn");
     first.ends();
@@ -384,6 +385,7 @@ fn a_worker_that_the_kernel_refuses_to_let_in_waits_for_no_log_line() {
     let balance =
         Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(1)), None);
     balance.enter(0, listening::attach(&group.handles()[0], &[localhost()]).into_iter());
+    balance.begin();
     first.ends();
     let log = HeldLog::at("a loop gets no connections");
     let (returns, has_returned) = std::sync::mpsc::channel();
@@ -415,6 +417,7 @@ fn whose_turn_it_is_is_checked_while_a_log_line_of_the_check_before_blocks() {
     let balance =
         Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(1)), None);
     balance.enter(0, listening::attach(&group.handles()[0], &[localhost()]).into_iter());
+    balance.begin();
     let third = sibling();
     third.begins();
     let turn = balance.turn().unwrap();
@@ -472,6 +475,7 @@ fn a_worker_that_steps_back_while_its_loops_look_is_in_its_listeners_lists_when_
     for (number, handle) in group.handles().iter().enumerate() {
         balance.enter(number, listening::attach(handle, &[localhost()]).into_iter());
     }
+    balance.begin();
     let turn = balance.turn().unwrap();
     let is_inside = || (0..2).any(|number| balance.shares[number].is_inside(0));
     let together = std::sync::Barrier::new(2);
