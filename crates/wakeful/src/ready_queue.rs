@@ -158,6 +158,8 @@ pub(crate) struct Kind {
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the work without running it. Called on the loop's thread, at the loop's end.
     pub(crate) discard: unsafe fn(NonNull<Node>),
+    /// Leaves the work undropped for ever. Called instead of `discard` in a forked child.
+    pub(crate) leave: unsafe fn(NonNull<Node>),
     /// Must the work run in the order in which it was queued? The debug mode that shuffles work
     /// asks this.
     #[cfg_attr(not(debug_assertions), allow(dead_code))]

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::rc::{Rc, Weak};
 
 use slab::Slab;
@@ -63,12 +64,20 @@ impl Callbacks {
         self.late.begin(once + self.before_park.len() + self.after_turn.len());
     }
 
-    /// Drops all callbacks without running them, and also those that the drops queue.
-    pub(super) fn end(&self) {
-        self.this_turn.end();
-        self.next_turn.end();
-        self.before_park.end();
-        self.after_turn.end();
+    /// Drops all callbacks without running them, and also those that the drops queue. In a forked
+    /// child (`is_inherited`) they are leaked: they may own a lock that a thread of the parent held
+    /// at the fork.
+    pub(super) fn end(&self, is_inherited: bool) {
+        let callbacks = (
+            [&self.this_turn, &self.next_turn].map(|once| once.queue.take()),
+            [&self.before_park, &self.after_turn].map(|hooks| hooks.hooks.take()),
+        );
+        if is_inherited {
+            return mem::forget(callbacks);
+        }
+        let (once, hooks) = callbacks;
+        once.into_iter().for_each(panics::discard_each);
+        hooks.into_iter().for_each(panics::discard_each);
         self.drop_late();
     }
 
@@ -105,10 +114,6 @@ impl Once {
         let Some(callback) = first else { return false };
         panics::contain(callback);
         true
-    }
-
-    fn end(&self) {
-        panics::discard_each(self.queue.take());
     }
 }
 
@@ -168,10 +173,6 @@ impl Hooks {
     fn remove(&self, place: usize) {
         let hook = self.hooks.borrow_mut().try_remove(place);
         panics::discard(hook);
-    }
-
-    fn end(&self) {
-        panics::discard_each(self.hooks.take());
     }
 }
 

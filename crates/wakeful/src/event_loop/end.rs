@@ -9,16 +9,16 @@ use crate::sys::panics;
 
 impl Inner {
     /// Ends the loop, on its thread. Futures, closures and callbacks are dropped here, even if
-    /// other code still holds wakers or handles. In a forked child, futures that have begun are
-    /// leaked, and their sockets are closed. No waker of another executor is called or dropped
+    /// other code still holds wakers or handles. In a forked child they are leaked, and sockets are
+    /// closed. No waker of another executor is called or dropped
     /// there, because it may take a lock that a thread of the parent held at the fork.
     pub(super) fn end(self: &Rc<Self>) {
         let is_inherited = self.handle.process().is_forked();
         let entered = current::enter(self);
         self.callbacks.begin_end();
         self.local.end(is_inherited);
-        self.callbacks.end();
-        self.pulse.end();
+        self.callbacks.end(is_inherited);
+        self.pulse.end(is_inherited);
         if !is_inherited && let Some(sleep_observer) = self.sleep_observer.get() {
             sleep_observer.at_end();
         }

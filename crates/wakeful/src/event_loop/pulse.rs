@@ -76,11 +76,11 @@ impl Pulse {
         }
     }
 
-    /// Drops the function at the end of the loop.
-    pub(super) fn end(&self) {
+    /// Drops the function at the end of the loop. In a forked child (`is_inherited`) it is leaked.
+    pub(super) fn end(&self, is_inherited: bool) {
         self.every.set(u64::MAX);
         let look = self.look.take();
-        drop(look);
+        if is_inherited { std::mem::forget(look) } else { drop(look) }
     }
 }
 

@@ -118,9 +118,10 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 /// child until its next `await` may still write to the parent's sockets. So call `fork` before you
 /// build the loop, or directly before `exec`.
 ///
-/// Dropping the loop in the child does not drop the futures of tasks that have begun. They may own
-/// locks, channels and guards that another thread of the parent was using at the fork, and the
-/// child would wait for that thread for ever. Their memory stays allocated until the child ends.
+/// Dropping the loop in the child drops neither its tasks' futures nor its callbacks, hooks and
+/// posted closures. They may own locks, channels and guards that another thread of the parent was
+/// using at the fork, and the child would wait for that thread for ever. Their memory stays
+/// allocated until the child ends.
 /// For the same reason, wakers of other executors that awaited the loop's tasks, sockets and timers
 /// in the parent are neither called nor dropped.
 ///

@@ -38,11 +38,12 @@ use super::operation::Operation;
 /// return when the pool has the bytes. An error that they return belongs to the *previous* write.
 /// After such writes, call `flush` (or `close`, `shutdown`), which waits and returns any error.
 ///
-/// If a file is dropped with a write in flight, or a write is cancelled, the bytes are still
+/// If a file is dropped with a write in flight, or such a write is cancelled, the bytes are still
 /// written, unless the process ends first. An error that no call returned is logged.
 ///
 /// # Cancel safety
-/// A cancelled operation continues, and the next one waits for it. The next read returns the bytes
+/// An operation begins when the earlier ones have ended. A cancelled operation that has begun
+/// continues, and the next one waits for it. The next read returns the bytes
 /// of a cancelled read. The position counts only bytes that a read has returned: `seek` and `write`
 /// start there.
 ///
@@ -136,7 +137,8 @@ impl File {
     /// them.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a cancelled write continues.
+    /// Not cancel-safe: a cancelled write continues. But one that still waited for an earlier
+    /// operation writes nothing.
     ///
     /// # Errors
     /// Kernel errors, including those of an earlier write; no thread can be started.

@@ -57,6 +57,7 @@ pub(crate) fn within<T>(
 /// Arranges that `tell` is called when the process is told to end. `None`: on this thread nothing
 /// listens for that.
 pub(crate) fn listen(tell: Tell) -> Option<Listening> {
-    let listen = LISTEN.with_borrow(Clone::clone)?;
+    // In the destructor of a thread-local, `LISTEN` may be gone.
+    let listen = LISTEN.try_with(|listen| listen.borrow().clone()).ok().flatten()?;
     Some(listen(tell))
 }

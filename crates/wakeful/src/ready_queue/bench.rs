@@ -19,8 +19,13 @@ pub struct PushDrain {
     nodes: Box<[Node]>,
 }
 
-static NOTHING: Kind =
-    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
+static NOTHING: Kind = Kind {
+    priority: Priority::Normal,
+    run: nothing,
+    discard: nothing,
+    leave: nothing,
+    order: |_| Order::AsQueued,
+};
 
 unsafe fn nothing(_: NonNull<Node>) {}
 

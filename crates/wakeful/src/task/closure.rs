@@ -22,7 +22,13 @@ impl<F: FnOnce()> Closure<F> {
     const HIGH: &'static Kind = &Self::kind(Priority::High);
 
     const fn kind(priority: Priority) -> Kind {
-        Kind { priority, run: Self::run, discard: Self::discard, order: |_| Order::AsQueued }
+        Kind {
+            priority,
+            run: Self::run,
+            discard: Self::discard,
+            leave: |_| (),
+            order: |_| Order::AsQueued,
+        }
     }
 
     unsafe fn run(node: NonNull<Node>) {

@@ -274,7 +274,7 @@ impl Local {
     /// Ends the loop: refuses new work, and drops all tasks, futures in place. The loop must be
     /// entered, so that destructors find it.
     ///
-    /// In a forked child (`is_inherited`) the futures that have begun are not dropped: see
+    /// In a forked child (`is_inherited`) neither futures nor closures are dropped: see
     /// [`abandon`].
     pub(crate) fn end(&self, is_inherited: bool) {
         // The loop may be marked asleep, between `prepare_to_park` and a turn.
@@ -286,7 +286,10 @@ impl Local {
         left.extend(self.queue.close());
         for node in left {
             // SAFETY: taken out of its queue, on the loop's thread.
-            unsafe { (node.as_ref().kind().discard)(node) };
+            unsafe {
+                let kind = node.as_ref().kind();
+                if is_inherited { (kind.leave)(node) } else { (kind.discard)(node) }
+            }
         }
         // Each place is visited once. No place is filled any more: a task that a drop spawns gets
         // no place. A task that another task's drop has ended has left its place.

@@ -89,7 +89,13 @@ impl<F: Future> Task<F> {
         &Vtable { cancel: Self::cancel, take_output: Self::take_output, free: Self::free };
 
     const fn kind(priority: Priority) -> Kind {
-        Kind { priority, run: Self::run, discard: Self::discard, order: Self::order }
+        Kind {
+            priority,
+            run: Self::run,
+            discard: Self::discard,
+            leave: Self::leave,
+            order: Self::order,
+        }
     }
 
     /// [`Kind::run`]: polls the task once.
@@ -153,6 +159,15 @@ impl<F: Future> Task<F> {
             // No loop has met it, so none would end it.
             // SAFETY: as in `run`.
             unsafe { Self::cancel(node.cast()) };
+        }
+    }
+
+    /// [`Kind::leave`]: the loop meets the task, if it has not, and so ends it with the others.
+    unsafe fn leave(node: NonNull<Node>) {
+        // SAFETY: as in `run`.
+        let header = unsafe { node.cast::<Header>().as_ref() };
+        if header.place.get() == NO_PLACE {
+            local::with_current(|local| header.place.set(local.adopt(node.cast())));
         }
     }
 

@@ -66,6 +66,7 @@ on_every_backend! {
     use_in_a_child_of_a_bare_clone_is_refused,
     drop_in_the_child_leaves_the_parent_s_sockets_alive,
     drop_in_the_child_waits_for_no_lock_of_a_task,
+    drop_in_the_child_waits_for_no_lock_of_what_has_not_run,
     drop_in_the_child_calls_no_waker_of_who_awaits_a_task,
     drop_in_the_child_calls_no_waker_of_who_awaits_a_set,
     drop_in_the_child_calls_no_waker_of_who_awaits_a_socket,
@@ -328,7 +329,7 @@ fn use_of_every_kind_in_the_child_is_refused<B: Backend>() {
     in_child_with(&mut event_loop, |mut event_loop| {
         handle_is_refused(&handle);
         is_refused(socket.set_priority(wakeful::Priority::High));
-        // Work that is queued where it never runs is dropped with the loop.
+        // Work that is queued where it never runs is neither run nor dropped.
         let cargo = Arc::new(());
         let held = cargo.clone();
         event_loop.run_next_turn(move || drop(held));
@@ -341,7 +342,7 @@ fn use_of_every_kind_in_the_child_is_refused<B: Backend>() {
         is_refused(event_loop.run());
         assert_eq!(Arc::strong_count(&cargo), 4);
         drop(event_loop);
-        assert_eq!(Arc::strong_count(&cargo), 1);
+        assert_eq!(Arc::strong_count(&cargo), 4);
         assert!(task.is_finished());
     });
     assert!(!is_readable(&event_loop), "the child has not rung");
@@ -389,14 +390,33 @@ fn drop_in_the_child_leaves_the_parent_s_sockets_alive<B: Backend>() {
     }
 }
 
+/// Takes a lock in its drop.
+struct Locks(Arc<Mutex<()>>);
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        drop(self.0.lock().unwrap());
+    }
+}
+
+/// Calls `f` while another thread has the lock.
+fn while_it_is_locked(lock: &Arc<Mutex<()>>, f: impl FnOnce()) {
+    let lock = lock.clone();
+    let (is_locked, locked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let holder = thread::spawn(move || {
+        let _held = lock.lock().unwrap();
+        is_locked.send(()).unwrap();
+        assert!(released.recv().is_err());
+    });
+    locked.recv().unwrap();
+    f();
+    drop(release);
+    holder.join().unwrap();
+}
+
 /// A task owns what takes a lock in its drop, and another thread has the lock during the fork.
 fn drop_in_the_child_waits_for_no_lock_of_a_task<B: Backend>() {
-    struct Locks(Arc<Mutex<()>>);
-    impl Drop for Locks {
-        fn drop(&mut self) {
-            drop(self.0.lock().unwrap());
-        }
-    }
     let _one = one_at_a_time();
     let mut event_loop = B::event_loop();
     let lock = Arc::new(Mutex::new(()));
@@ -406,23 +426,55 @@ fn drop_in_the_child_waits_for_no_lock_of_a_task<B: Backend>() {
         drop(locks);
     });
     event_loop.turn(Some(Duration::ZERO)).unwrap();
-    let (is_locked, locked) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let holder = thread::spawn(move || {
-        let _held = lock.lock().unwrap();
-        is_locked.send(()).unwrap();
-        assert!(released.recv().is_err());
+    while_it_is_locked(&lock, || {
+        in_child_with(&mut event_loop, |event_loop| {
+            drop(event_loop);
+            assert!(B::block_on(&mut task).unwrap_err().is_cancelled());
+        });
     });
-    locked.recv().unwrap();
-    in_child_with(&mut event_loop, |event_loop| {
-        drop(event_loop);
-        assert!(B::block_on(&mut task).unwrap_err().is_cancelled());
-    });
-    drop(release);
-    holder.join().unwrap();
     assert!(!task.is_finished());
     drop(event_loop);
     assert!(task.is_finished());
+}
+
+/// So do callbacks, hooks, posted closures, and tasks that have not begun.
+fn drop_in_the_child_waits_for_no_lock_of_what_has_not_run<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let lock = Arc::new(Mutex::new(()));
+    let owns = || {
+        let locks = Locks(lock.clone());
+        move || _ = &locks
+    };
+    let hooks = [event_loop.before_park(owns()), event_loop.after_turn(owns())];
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    event_loop.run_next_turn(owns());
+    event_loop.run_this_turn(owns());
+    event_loop.handle().post(owns()).unwrap();
+    let not_begun = |owned: &dyn Fn() -> Locks| {
+        let locks = owned();
+        async move { drop(locks) }
+    };
+    let locks = || Locks(lock.clone());
+    let mut tasks = [
+        event_loop.spawn(not_begun(&locks)),
+        event_loop
+            .handle()
+            .spawn({
+                let locks = locks();
+                move || async move { drop(locks) }
+            })
+            .unwrap(),
+    ];
+    let mut owned = (event_loop, hooks);
+    while_it_is_locked(&lock, || {
+        in_child_with(&mut owned, |(event_loop, _hooks)| {
+            drop(event_loop);
+            for task in &mut tasks {
+                assert!(B::block_on(task).unwrap_err().is_cancelled());
+            }
+        });
+    });
 }
 
 /// While the child lives: it holds no copy that keeps a connection of the parent's open.

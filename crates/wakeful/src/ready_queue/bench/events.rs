@@ -31,12 +31,27 @@ impl<R: Ring> Bell for ForeignBell<R> {
 }
 
 /// The kind of a node says where its memory comes from, and where it goes.
-static POOLED: Kind =
-    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
-static SOURCE: Kind =
-    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
-static BOXED: Kind =
-    Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
+static POOLED: Kind = Kind {
+    priority: Priority::Normal,
+    run: nothing,
+    discard: nothing,
+    leave: nothing,
+    order: |_| Order::AsQueued,
+};
+static SOURCE: Kind = Kind {
+    priority: Priority::Normal,
+    run: nothing,
+    discard: nothing,
+    leave: nothing,
+    order: |_| Order::AsQueued,
+};
+static BOXED: Kind = Kind {
+    priority: Priority::Normal,
+    run: nothing,
+    discard: nothing,
+    leave: nothing,
+    order: |_| Order::AsQueued,
+};
 
 /// A node with a value. If the value is zero, the node is not queued, and its owner may queue it.
 #[derive(Debug)]

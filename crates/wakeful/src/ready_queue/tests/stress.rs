@@ -68,6 +68,7 @@ static ITEM: Kind = Kind {
     priority: Priority::Normal,
     run: release_one,
     discard: release_one,
+    leave: release_one,
     order: |_| Order::AsQueued,
 };
 

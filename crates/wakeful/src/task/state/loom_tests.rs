@@ -104,8 +104,13 @@ struct Tally {
     coalesced: std::sync::atomic::AtomicUsize,
 }
 
-static TASK: Kind =
-    Kind { priority: Priority::Normal, run: no_run, discard: no_run, order: |_| Order::Any };
+static TASK: Kind = Kind {
+    priority: Priority::Normal,
+    run: no_run,
+    discard: no_run,
+    leave: no_run,
+    order: |_| Order::Any,
+};
 
 unsafe fn no_run(_: NonNull<Node>) {
     unreachable!("the models run their tasks themselves");
