@@ -84,7 +84,8 @@ pub(crate) fn are_filters_refused() -> bool {
         return *are_refused;
     }
     // Without a descriptor for the question they may be refused. The next call asks again.
-    let Ok(socket) = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    let Ok(socket) =
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
     else {
         return true;
     };
