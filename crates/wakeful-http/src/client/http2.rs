@@ -18,6 +18,10 @@
 //! and those in flight continue. A server that is only slow to answer would collect such
 //! connections, so their number is bounded. A connection is also set aside after many cancelled
 //! requests in a short time, because its server may end it after more of them.
+//!
+//! If the server resets the connection, the responses that arrived before the reset are still read.
+//! The connection gets no more requests, because what h2 writes is discarded from then on
+//! ([`transport`](super::transport)).
 
 mod drive;
 
@@ -124,6 +128,7 @@ impl<B: OutgoingBody> Http2<B> {
     /// Does the connection take no more requests?
     pub(super) fn is_closed(&self) -> bool {
         self.tasks.have_panicked()
+            || self.observed.is_reset()
             || self.sender.borrow().as_ref().is_none_or(http2::SendRequest::is_closed)
     }
 

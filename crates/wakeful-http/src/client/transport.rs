@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::Stream;
+use wakeful::task::consume_budget;
 use wakeful::time::turn_time;
 
 use super::until_head::UntilHead;
@@ -43,6 +44,7 @@ impl Read for Transport {
 /// request may be sent again.
 #[derive(Default)]
 pub(super) struct Observed {
+    /// Used with HTTP/1.1 only.
     written: Cell<bool>,
     reads: Cell<u64>,
     /// When the last read succeeded.
@@ -54,12 +56,23 @@ pub(super) struct Observed {
     close: Cell<Option<Waker>>,
     /// Used with HTTP/1.1 only.
     until_head: UntilHead,
-    /// With HTTP/1.1 only: whether to read what came before a reset.
-    hears_out: Cell<bool>,
+    after_reset: Cell<AfterReset>,
     is_reset: Cell<bool>,
-    /// The server reset the connection without ending it first. Then the end of file that the next
-    /// reads return is not the end of a response.
+    /// With HTTP/1.1 only: the server reset the connection without ending it first. Then the end of
+    /// file that the next reads return is not the end of a response.
     is_broken_off: Cell<bool>,
+}
+
+/// What becomes of writes when the server has reset the connection.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum AfterReset {
+    /// They fail.
+    #[default]
+    Fail,
+    /// They stay pending, and what came before the reset is read.
+    Wait,
+    /// They succeed, but their bytes are discarded. What came before the reset is read.
+    Discard,
 }
 
 impl Observed {
@@ -111,7 +124,29 @@ impl Observed {
     /// fails in this way stays pending, and what the server sent is read to its end. The
     /// connection's task must then end the connection [with the response](Self::is_reset).
     pub(super) fn hear_out(&self) {
-        self.hears_out.set(true);
+        self.after_reset.set(AfterReset::Wait);
+    }
+
+    /// Like [`hear_out`](Self::hear_out), for HTTP/2. h2 may have to write before it reads, so
+    /// everything that it writes after a reset is discarded. A request whose frames are discarded
+    /// fails when the end is read. The connection must get [no more requests](Self::is_reset).
+    pub(super) fn hear_out_and_discard(&self) {
+        self.after_reset.set(AfterReset::Discard);
+    }
+
+    /// The write that found out has failed with `error`. The stream `is_plain`, or that of TLS.
+    #[cold]
+    pub(super) fn note_reset(&self, error: &io::Error, is_plain: bool) {
+        self.is_reset.set(true);
+        if self.after_reset.get() == AfterReset::Wait {
+            // If the server had ended the connection before the reset, the kernel reports
+            // `BrokenPipe`. With TLS the end is a message, so the kernel's error does not tell
+            // whether it came.
+            let has_no_end = error.kind() == io::ErrorKind::ConnectionReset;
+            self.is_broken_off.set(has_no_end && is_plain);
+        }
+        // The response, or the end, is there, so the next read must ask the kernel.
+        self.asks.set(true);
     }
 
     /// Returns whether the server has reset the connection, and nothing more can be written.
@@ -151,27 +186,39 @@ impl ObservedTransport {
         &mut self,
         cx: &mut Context<'_>,
         write: impl FnOnce(&mut Transport, &mut Context<'_>) -> Poll<io::Result<T>>,
+        discarded: impl FnOnce() -> T,
     ) -> Poll<io::Result<T>> {
         if self.observed.is_reset() {
-            return Poll::Pending;
+            return self.poll_write_reset(cx, discarded);
         }
         let written = write(&mut self.transport, cx);
         match &written {
-            Poll::Ready(Err(error)) if self.observed.hears_out.get() && is_reset(error) => {
-                self.observed.is_reset.set(true);
-                // If the server had ended the connection before the reset, the kernel reports
-                // `BrokenPipe`. With TLS the end is a message, so the kernel's error does not tell
-                // whether it came.
-                let has_no_end = error.kind() == io::ErrorKind::ConnectionReset;
+            Poll::Ready(Err(error)) if is_reset(error) && self.hears_out() => {
                 let is_plain = matches!(self.transport, Transport::Plain(_));
-                self.observed.is_broken_off.set(has_no_end && is_plain);
-                // The response, or the end, is there, so the next read must ask the kernel.
-                self.observed.asks.set(true);
+                self.observed.note_reset(error, is_plain);
                 cx.waker().wake_by_ref();
-                Poll::Pending
+                self.poll_write_reset(cx, discarded)
             }
             _ => written,
         }
+    }
+
+    fn hears_out(&self) -> bool {
+        self.observed.after_reset.get() != AfterReset::Fail
+    }
+
+    /// Writes to a connection that is reset.
+    #[cold]
+    fn poll_write_reset<T>(
+        &self,
+        cx: &mut Context<'_>,
+        discarded: impl FnOnce() -> T,
+    ) -> Poll<io::Result<T>> {
+        if self.observed.after_reset.get() == AfterReset::Wait {
+            return Poll::Pending;
+        }
+        // No socket limits how much is discarded in one poll, so the task's budget does.
+        pin!(consume_budget()).poll(cx).map(|()| Ok(discarded()))
     }
 
     /// Reads what came before a reset. A response that ends with its connection is not whole.
@@ -269,10 +316,11 @@ impl Write for ObservedTransport {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = self.poll_write_by(cx, |transport, cx| match transport {
+        let write = |transport: &mut Transport, cx: &mut Context<'_>| match transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        });
+        };
+        let written = self.poll_write_by(cx, write, || buf.len());
         self.wrote(written)
     }
 
@@ -281,10 +329,12 @@ impl Write for ObservedTransport {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = self.poll_write_by(cx, |transport, cx| match transport {
+        let write = |transport: &mut Transport, cx: &mut Context<'_>| match transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        });
+        };
+        let all = || slices.iter().map(|slice| slice.len()).sum();
+        let written = self.poll_write_by(cx, write, all);
         self.wrote(written)
     }
 
@@ -296,10 +346,11 @@ impl Write for ObservedTransport {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_write_by(cx, |transport, cx| match transport {
+        let flush = |transport: &mut Transport, cx: &mut Context<'_>| match transport {
             Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        })
+        };
+        self.poll_write_by(cx, flush, || ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

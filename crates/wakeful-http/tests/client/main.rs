@@ -5,6 +5,7 @@
 mod common;
 mod http1;
 mod http2;
+mod http2_reset;
 mod limits;
 #[path = "../tls/material.rs"]
 #[allow(dead_code)] // The tests of TLS use the rest.

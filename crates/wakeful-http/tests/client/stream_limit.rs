@@ -37,7 +37,7 @@ async fn answers(stream: &mut TcpStream, streams: usize) {
 }
 
 /// The number of frames of HEADERS after the preface.
-fn requests(bytes: &[u8]) -> usize {
+pub(super) fn requests(bytes: &[u8]) -> usize {
     let (mut bytes, mut found) = (bytes.get(24..).unwrap_or_default(), 0);
     while let [a, b, c, kind, rest @ ..] = bytes {
         let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);

@@ -61,6 +61,8 @@ pub(in crate::client) async fn start<B: OutgoingBody>(
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
         .handshake::<_, Outgoing<B>>(io)
         .await?;
+    // Only now, because a handshake that cannot be written has to fail.
+    observed.hear_out_and_discard();
     let limit = limit(&connection).unwrap_or(1);
     let this = Rc::new(Http2::new(owner, sender, tasks, limit, observed));
     // Also a task that is dropped before its first poll must leave the pool.
@@ -100,7 +102,8 @@ async fn hand_over_requests<B: OutgoingBody>(
     let mut timer = UnusedTimer::new(idle_timeout);
     let mut settings_are_late = pin!(sleep_until(now() + SILENCE));
     poll_fn(|cx| {
-        if listener.have_panicked() {
+        // After a reset, requests that hyper has not taken yet come back.
+        if listener.have_panicked() || observed.is_reset() {
             return Poll::Ready(());
         }
         listener.wakes(cx.waker());
