@@ -22,8 +22,13 @@ impl Bell for CountingBell {
     }
 }
 
-static KIND: Kind =
-    Kind { priority: Priority::Normal, run: discard, discard, order: |_| Order::AsQueued };
+static KIND: Kind = Kind {
+    priority: Priority::Normal,
+    run: discard,
+    discard,
+    leave: discard,
+    order: |_| Order::AsQueued,
+};
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `node` makes nodes of this kind.

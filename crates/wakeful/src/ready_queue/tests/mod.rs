@@ -27,8 +27,13 @@ struct Numbered {
     number: usize,
 }
 
-static NUMBERED: Kind =
-    Kind { priority: Priority::Normal, run: discard, discard, order: |_| Order::AsQueued };
+static NUMBERED: Kind = Kind {
+    priority: Priority::Normal,
+    run: discard,
+    discard,
+    leave: discard,
+    order: |_| Order::AsQueued,
+};
 
 unsafe fn discard(node: NonNull<Node>) {
     // SAFETY: only `numbered` makes nodes of this kind.
