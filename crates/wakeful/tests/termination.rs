@@ -302,7 +302,11 @@ fn a_program_that_does_not_end_after_its_server_ends_by_a_signal() {
     let _turn = my_turn();
     let name = "a_program_that_does_not_end_after_its_server_ends_by_a_signal";
     if std::env::var_os(IS_PROGRAM).is_some() {
-        run_until_terminated(|| Ok(send(Signal::TERM)), |()| ()).unwrap();
+        let start = || {
+            send(Signal::TERM);
+            Ok(())
+        };
+        run_until_terminated(start, |()| ()).unwrap();
         // It is too early, so this has no effect.
         send(Signal::TERM);
         println!("the server has ended");
