@@ -280,7 +280,12 @@ pub(crate) fn let_in_again(socket: impl AsFd) -> io::Result<()> {
     }
     // SAFETY: the kernel reads a number, and ignores it.
     match unsafe { set_option(socket, of_socket(libc::SO_DETACH_FILTER), &0) } {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // There is none. A socket of MPTCP cannot have one.
+        Err(error)
+            if [io::ErrorKind::NotFound, io::ErrorKind::Unsupported].contains(&error.kind()) =>
+        {
+            Ok(())
+        }
         result => result,
     }
 }

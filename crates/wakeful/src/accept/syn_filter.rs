@@ -108,7 +108,7 @@ pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
     let program =
         DROP_BEGINNINGS.map(|sock_filter { code, jt, jf, k }| SockFilter::new(code, jt, jf, k));
     SockRef::from(socket).attach_filter(&program).or_else(|error| {
-        // Only then do all who accept from this socket expect it.
+        // Any other error is not about filters as such.
         if least_ttl::are_filters_refused() { least_ttl::close(socket) } else { Err(error) }
     })
 }

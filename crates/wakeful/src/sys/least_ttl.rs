@@ -12,9 +12,8 @@
 //! that its peer sends. Whoever accepts it must remove the minimum. Then the peer's next attempt
 //! arrives, which may take several of its round trips, and 0.2 s at least. [`until_heard`] says for
 //! how long a drain should wait for that. In this process, each accept after [`close`] looks for
-//! the minimum. But a socket of several processes may be closed by another one. So the first accept
-//! from such a socket finds out whether filters are permitted. If they are not, each connection
-//! costs a system call more.
+//! the minimum. But a socket of several processes may be closed by another one, which may have
+//! other capabilities. So there each accept does, which costs a system call more.
 
 use std::io;
 use std::net::SocketAddr;
@@ -71,8 +70,7 @@ pub(crate) fn is_closed(listener: impl AsFd) -> bool {
 /// may have closed the listener.
 #[inline]
 pub(crate) fn remove_inherited(connection: impl AsFd, peer: SocketAddr, is_lent: bool) {
-    let may_have = IS_USED.load(Ordering::SeqCst) || (is_lent && are_filters_refused());
-    if may_have && is_closed(&connection) {
+    if (is_lent || IS_USED.load(Ordering::SeqCst)) && is_closed(&connection) {
         // The calls cannot fail for such a socket.
         let _ = set_of(&connection, BY_IPV4, 0);
         if peer.is_ipv6() {
@@ -99,7 +97,7 @@ fn set(listener: impl AsFd, least: libc::c_int) -> io::Result<()> {
     set_of(&listener, BY_IPV4, least)
 }
 
-/// Does the kernel refuse filters, here and so in the other processes of this server?
+/// Does the kernel refuse filters to this process?
 pub(crate) fn are_filters_refused() -> bool {
     static ARE_REFUSED: OnceLock<bool> = OnceLock::new();
     if let Some(are_refused) = ARE_REFUSED.get() {

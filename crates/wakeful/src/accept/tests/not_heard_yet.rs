@@ -6,7 +6,6 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
-use crate::sys::least_ttl;
 use crate::sys::socket_options;
 
 /// A server that answers two bytes with one, unless the drain begins before they come.
@@ -40,7 +39,8 @@ fn who_was_not_heard_at_first_is_heard_before_the_connections_are_told() {
         let socket = OwnedFd::from(listener.try_clone().unwrap());
         let serving = server(strategy, SharedListener::from_socket(socket).unwrap());
         let mut client = TcpStream::connect(addr(&serving, 0)).unwrap();
-        least_ttl::close(&listener).unwrap();
+        // As another process does.
+        socket_options::set_of(&listener, (libc::IPPROTO_IP, libc::IP_MINTTL), 255).unwrap();
         let (release, released) = mpsc::channel::<()>();
         serving.handles()[0].post(move || released.recv().unwrap_or(())).unwrap();
         client.write_all(b"a").unwrap();
