@@ -174,7 +174,7 @@ impl Master {
             if was_there && failure.is_some_and(|at: Instant| at.elapsed() >= AFTER_A_FAILURE) {
                 return Err(format!(
                     "the upgrade failed: the new master has ended at once, or could not be \
-                     started; the log of process {} says why",
+                     started, or process {0} has refused; the log of process {0} says why",
                     self.pid
                 ));
             }

@@ -241,13 +241,17 @@ impl Server {
     ) -> io::Result<()> {
         // The signals are caught before the server starts, because a program that sees it listen
         // may at once tell it to end.
-        let _gives_back = signal::GivesBack::at_drop();
+        let mut gives_back = signal::GivesBack::at_drop();
         let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
         let plan = self.drain_plan;
         let Some(running) = signal::start_until_told(&signals, || start(self))? else {
+            gives_back.after_a_signal();
             return Ok(());
         };
         let failed = until(async { signals.recv().await.map(drop) }, &running).await;
+        if failed.is_ok() {
+            gives_back.after_a_signal();
+        }
         let drained = pin!(running.drained(plan));
         let second = pin!(signal::second_signal(&mut signals));
         match select(drained, second).await {

@@ -138,7 +138,8 @@ where
         // Connections that have just come begin before they are told to end, so that a request that
         // came with its connection is answered.
         yield_now().await;
-        // So is one that the kernel has dropped while it kept new clients out.
+        // The kernel may have dropped the first bytes of some, while it kept new clients out. These
+        // send them again.
         let until_heard = least_ttl::until_heard();
         if !until_heard.is_zero() {
             let _ = timeout(until_heard, told.recv()).await;

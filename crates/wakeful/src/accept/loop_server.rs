@@ -71,7 +71,10 @@ impl<H> LoopServer<H> {
     /// Completes when this loop may accept: all loops have started.
     pub(super) async fn may_accept(&self) {
         self.shared.gate.opens().await;
-        self.shared.balancer.begin();
+        // The first loop is always active, so it joins the kernel's list now.
+        if self.number == 0 {
+            self.shared.balancer.begin();
+        }
     }
 }
 

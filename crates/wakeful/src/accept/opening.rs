@@ -16,7 +16,8 @@ pub(super) enum Opening {
     Shared(SharedListener),
     /// A socket of this loop alone.
     Own(DetachedListener, Holders),
-    /// A socket of this loop alone, which does not listen yet.
+    /// A socket of this loop alone, which does not listen yet. epoll reports such a socket as
+    /// closed (HUP), and that is noted for good. Nothing reads it of listeners.
     Bound(DetachedListener, Holders),
 }
 

@@ -32,8 +32,8 @@ fn invalid(text: String) -> io::Error {
 
 /// Opens a socket on the same port for each of `loops` loops. It uses the sockets that `listener`
 /// has for them, or its only one, and makes the missing ones. Connections in the backlog of the
-/// first socket stay there. A socket that is made here is only
-/// bound: until it listens, it gets no connections.
+/// first socket stay there. A socket that is made here is only bound: until it listens, it gets no
+/// connections.
 ///
 /// # Errors
 /// It is a Unix socket, or has sockets for another number of loops; the network device that it is

@@ -119,7 +119,7 @@ impl Serving {
         grace.took(settle, began.elapsed());
         drop(self.stop);
         // The waits end when the last connection drops its sender.
-        let mut quarter = Patience::new(grace.left() / 4);
+        let mut quarter = Patience::new(settle.saturating_sub(began.elapsed()).min(grace.left()));
         let mut rest = Patience::new(grace.left() - quarter.left());
         let _ = quarter.wait_for(&self.all_closed);
         self.tell.close();

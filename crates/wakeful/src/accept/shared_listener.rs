@@ -213,7 +213,8 @@ impl SharedListener {
     /// handshake completes later inherits the least TTL. The kernel drops what its peer sends until
     /// both options of the connection are 0. A server of this crate sets them if it has the socket
     /// by [`from_socket`](Self::from_socket) or [`from_master`](Self::from_master), or if its own
-    /// process has called this. Other code must do it.
+    /// process has called this. Other code must do it. (So a connection of such a socket loses a
+    /// least TTL of 255 that the program itself has set on the listener.)
     ///
     /// # Errors
     /// The kernel refuses the filter (`SO_ATTACH_FILTER`) because no memory is left, or refuses all

@@ -100,7 +100,7 @@ impl StandIn {
         H: Fn(Connection) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
-        server.may_accept().await;
+        server.shared.gate.opens().await;
         while self.called.recv().await.is_ok() {
             while self.is_needed() && !self.called.is_closed() {
                 let accepting = self.accept_from_all(&server, &route);

@@ -124,14 +124,14 @@ impl Balancer {
         }
     }
 
-    /// Called by each task that begins to accept, on its loop, when all loops have
-    /// [entered](Self::enter). The first call tells the siblings. The task's loop is awake, and
-    /// joins the kernel's list if it is its turn. So if it blocks before that, the siblings notice.
+    /// Called by the tasks of the first loop that begin to accept, when all loops have
+    /// [entered](Self::enter). The first call tells the siblings. The loop is awake, and joins the
+    /// kernel's list if it is its turn. So if it blocks before that, the siblings notice.
     pub(crate) fn begin(&self) {
         // If each loop has its own socket, there is no list to share.
         if let Some(turn) = self.board.turn()
-            && self.shares.iter().any(|share| !share.listeners().is_empty())
             && !self.has_begun.swap(true, Ordering::Relaxed)
+            && self.shares.iter().any(|share| !share.listeners().is_empty())
         {
             turn.begins();
             self.see_whose_turn_it_is();

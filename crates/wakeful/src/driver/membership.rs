@@ -120,8 +120,8 @@ impl Membership {
         }
     }
 
-    /// Asks the kernel whether the loop can watch the listener. The loop does not join the list,
-    /// not even for a moment: the kernel would wake it for a connection, and nobody else.
+    /// Asks the kernel whether the loop can watch the listener. For that the loop is in the list
+    /// for a moment, but not exclusively: so the kernel still wakes another one for a connection.
     ///
     /// # Errors
     /// Kernel errors: `max_user_watches` is reached.

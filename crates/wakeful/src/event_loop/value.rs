@@ -118,6 +118,9 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 /// child until its next `await` may still write to the parent's sockets. So call `fork` before you
 /// build the loop, or directly before `exec`.
 ///
+/// A child that is forked on a thread which the program has started, and that has used a loop, must
+/// end by `exit` or `_exit`. If the thread only returns, threads of this crate keep the process.
+///
 /// Dropping the loop in the child drops neither its tasks' futures nor its callbacks, hooks and
 /// posted closures. They may own locks, channels and guards that another thread of the parent was
 /// using at the fork, and the child would wait for that thread for ever. Their memory stays

@@ -20,27 +20,32 @@ use crate::task::{JoinError, on_own_thread};
 /// A signal within this time after the first one does not count as a second signal.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
-/// For how long a signal still has no effect when a server has ended. It may be a repeat of the
-/// one that ended it, and the program may have its last lines to write.
+/// For how long a signal still has no effect when a signal has ended a server. It may be a repeat,
+/// and the program may have its last lines to write.
 const UNTIL_GIVEN_BACK: Duration = Duration::from_secs(1);
 
-/// Gives SIGINT and SIGTERM their default effects back when it is dropped, unless something else
-/// here still catches them. Otherwise neither would end a program that does not end after its
-/// server.
+/// Gives SIGINT and SIGTERM the effects back that they had before, when it is dropped, unless
+/// something else still catches them. Otherwise neither would end a program that does not end
+/// after its server.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct GivesBack(());
+pub struct GivesBack(Duration);
 
 impl GivesBack {
     pub fn at_drop() -> Self {
-        Self(())
+        Self(Duration::ZERO)
+    }
+
+    /// A signal has come.
+    pub fn after_a_signal(&mut self) {
+        self.0 = UNTIL_GIVEN_BACK;
     }
 }
 
 impl Drop for GivesBack {
     fn drop(&mut self) {
         for signal in [SIGINT, SIGTERM] {
-            signals::give_back(signal, UNTIL_GIVEN_BACK);
+            signals::give_back(signal, self.0);
         }
     }
 }
@@ -63,8 +68,9 @@ impl Drop for GivesBack {
 /// limit of threads, `drain` runs on the calling thread, after the small loop has stopped. Then a
 /// second signal has its default effect, and ends the process.
 ///
-/// A second after the call has returned, both signals have the effects that they had before, unless
-/// other code catches them. So they end a program that does not end by itself.
+/// A second after the call has returned (at once if it returns an error, and no signal has come),
+/// both signals have the effects that they had before, unless other code catches them. So they end
+/// a program that does not end by itself. (In process 1 of a container they have none.)
 ///
 /// # Errors
 /// `start` fails; the signals cannot be caught; a loop already runs on this thread; or no loop can
@@ -152,8 +158,8 @@ where
         Duration::MAX => "only SIGKILL ends this worker sooner",
         _ => "a second signal stops at once",
     };
-    // A worker's master may send it another signal.
-    let _gives_back = (one_signal != Duration::MAX).then(GivesBack::at_drop);
+    // A worker's master may send it another signal, so nothing is given back there.
+    let mut gives_back = (one_signal != Duration::MAX).then(GivesBack::at_drop);
     let mut event_loop = EventLoop::new()?;
     let (mut signals, server) = event_loop.prepare(|| {
         // The signals are caught before the server starts, because a program that sees it listen
@@ -162,7 +168,10 @@ where
         let server = start_until(&signals, orphaned, start)?;
         Ok::<_, io::Error>((signals, server))
     })??;
-    let Some(server) = server else { return Ok(None) };
+    let Some(server) = server else {
+        gives_back.iter_mut().for_each(GivesBack::after_a_signal);
+        return Ok(None);
+    };
     let (failed, ended) = event_loop.block_on(async move {
         let failed = match signal_or_failure(&mut signals, failure(&server)).await {
             Ok(signal) => {
@@ -192,17 +201,17 @@ where
         .await?;
         Ok::<_, io::Error>((failed, ended))
     })??;
+    if failed.is_none() {
+        gives_back.iter_mut().for_each(GivesBack::after_a_signal);
+    }
     let result = match ended {
         Ended::Drained(result) => result,
         Ended::AtOnce => return failed.map_or(Ok(None), Err),
         Ended::DrainHere(drain_here) => {
-            let since = Instant::now();
             // If the time is too long to be represented, there is no second signal.
-            if let Some(second) = since.checked_add(one_signal) {
-                for signal in [SIGINT, SIGTERM] {
-                    signals::end_by(signal, second)?;
-                }
-            }
+            let second = Instant::now().checked_add(one_signal);
+            let end_by = |second| [SIGINT, SIGTERM].map(|signal| signals::end_by(signal, second));
+            let _until_drained = second.map(end_by);
             drain_here()
         }
     };

@@ -65,9 +65,10 @@ pub(crate) fn watch(
     unsafe { register(signal, Box::new(tell)) }
 }
 
-/// From now on, an arrival of `signal` in this process after `from` does what the signal does by
-/// default. It is for a process whose loop cannot receive signals because it is busy.
-pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
+/// An arrival of `signal` in this process after `from` does what the signal does by default, until
+/// the returned value is dropped. It is for a process whose loop cannot receive signals because it
+/// is busy.
+pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<Watch> {
     let process = Process::current()?;
     let end = move || {
         if !process.is_forked() && Instant::now() >= from {
@@ -76,11 +77,12 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     };
     // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a
     // function that says it is; nothing is allocated or locked, and nothing panics.
-    unsafe { register(signal, Box::new(end)) }.map(mem::forget)
+    unsafe { register(signal, Box::new(end)) }
 }
 
 /// An arrival of `signal` more than `pause` from now, while nothing here watches it, does what it
-/// did before this crate caught it. That ends with the next [`watch`].
+/// did before this crate caught it, unless other code has installed its handler since. In process
+/// 1 of a container it has no effect: the kernel ignores it there.
 pub(crate) fn give_back(signal: i32, pause: Duration) {
     let nanoseconds = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
     if let Some(from) = of_signal(&GIVEN_BACK, signal) {
@@ -145,9 +147,6 @@ unsafe fn register(signal: c_int, action: Action) -> io::Result<Watch> {
         let entry = entry_for(signal);
         // The handler must find it as soon as there is a handler.
         entry.action.store(action, Ordering::SeqCst);
-        if let Some(from) = of_signal(&GIVEN_BACK, signal) {
-            from.store(0, Ordering::Relaxed);
-        }
         (Watch(entry), install(signal))
     });
     installed.map(|()| watch)
@@ -202,7 +201,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
             }
         }
     });
-    if was_default && !is_watched && is_given_back(signal) {
+    if was_default && !is_watched && is_given_back(signal) && is_ours(signal) {
         // It is async-signal-safe. If it is refused, the signal has no effect.
         let _ = emulate_default_handler(signal);
     }
@@ -212,7 +211,17 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
 
 fn is_given_back(signal: c_int) -> bool {
     let from = of_signal(&GIVEN_BACK, signal).map_or(0, |from| from.load(Ordering::Relaxed));
-    from != 0 && monotonic() >= from
+    from != 0 && monotonic() >= from && std::process::id() != 1
+}
+
+/// Is our handler the one that the kernel calls? Otherwise it was called by another one, which may
+/// have an action of its own.
+fn is_ours(signal: c_int) -> bool {
+    // SAFETY: zeros are a valid value.
+    let mut now: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: the call only fills in `now`, and is async-signal-safe.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) };
+    result == 0 && now.sa_sigaction == handle as *const () as usize
 }
 
 /// Calls the handler that the program had installed before, if it had one. Returns whether the
