@@ -295,10 +295,46 @@ fn a_start_that_ends_by_a_signal_has_accepted_nothing<B: Backend>() {
     }
 }
 
+const IS_PROGRAM: &str = "WAKEFUL_TEST_IS_PROGRAM";
+
+/// Runs the test of this name in a process of its own: what it printed, and the signal that ended
+/// it.
+fn as_program(name: &str) -> (String, Option<i32>) {
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", name, "--nocapture"]).env(IS_PROGRAM, "1");
+    let output = program.output().unwrap();
+    let ended_by = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    (String::from_utf8_lossy(&output.stdout).into_owned(), ended_by)
+}
+
+/// Other code of the program, which has installed its handler after ours.
+#[test]
+fn a_signal_that_other_code_catches_ends_no_program_after_its_server() {
+    let _turn = my_turn();
+    if std::env::var_os(IS_PROGRAM).is_some() {
+        let start = || {
+            send(Signal::TERM);
+            Ok(())
+        };
+        run_until_terminated(start, |()| ()).unwrap();
+        let caught = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        signal_hook::flag::register_usize(SIGTERM, caught.clone(), 1).unwrap();
+        for _ in 0..15 {
+            thread::sleep(Duration::from_millis(100));
+            send(Signal::TERM);
+        }
+        println!("caught: {}", caught.load(std::sync::atomic::Ordering::SeqCst));
+        return;
+    }
+    let name = "a_signal_that_other_code_catches_ends_no_program_after_its_server";
+    let (said, ended_by) = as_program(name);
+    assert_eq!(ended_by, None, "{said}");
+    assert!(said.contains("caught: 1"), "{said}");
+}
+
 /// In a process of its own, which the signal ends.
 #[test]
 fn a_program_that_does_not_end_after_its_server_ends_by_a_signal() {
-    const IS_PROGRAM: &str = "WAKEFUL_TEST_IS_PROGRAM";
     let _turn = my_turn();
     let name = "a_program_that_does_not_end_after_its_server_ends_by_a_signal";
     if std::env::var_os(IS_PROGRAM).is_some() {
@@ -319,11 +355,7 @@ fn a_program_that_does_not_end_after_its_server_ends_by_a_signal() {
         }
         return;
     }
-    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", name, "--nocapture"]).env(IS_PROGRAM, "1");
-    let output = program.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let (said, ended_by) = as_program(name);
     assert!(said.contains("the server has ended"), "{said}");
-    let ended_by = std::os::unix::process::ExitStatusExt::signal(&output.status);
     assert_eq!(ended_by, Some(SIGTERM), "{said}");
 }
