@@ -98,9 +98,9 @@ impl Serving {
     /// server first tells the open connections to finish, and serves those in the backlog as the
     /// open ones close. It also tells them at once if the loop that accepts for all is blocked
     /// ([`AcceptStrategy::Dispatch`](super::AcceptStrategy::Dispatch)), and at the latest when a
-    /// quarter of `grace` is over. Connections that are still
-    /// in the backlog after `grace` are closed, and count as aborted. The call always ends: if a
-    /// task blocks its loop, the call does not wait for that loop for more than another second.
+    /// quarter of `grace` is over. Connections that are still in the backlog after `grace` are
+    /// closed, and count as aborted. The call always ends: if a task blocks its loop, the call does
+    /// not wait for that loop for more than another second.
     ///
     /// # Errors
     /// A loop was blocked, or had ended with an error before; or this process is a fork of the

@@ -10,8 +10,8 @@ use crate::sys::panics;
 impl Inner {
     /// Ends the loop, on its thread. Futures, closures and callbacks are dropped here, even if
     /// other code still holds wakers or handles. In a forked child they are leaked, and sockets are
-    /// closed. No waker of another executor is called or dropped
-    /// there, because it may take a lock that a thread of the parent held at the fork.
+    /// closed. No waker of another executor is called or dropped there, because it may take a lock
+    /// that a thread of the parent held at the fork.
     pub(super) fn end(self: &Rc<Self>) {
         let is_inherited = self.handle.process().is_forked();
         let entered = current::enter(self);

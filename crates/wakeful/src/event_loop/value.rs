@@ -118,15 +118,11 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 /// child until its next `await` may still write to the parent's sockets. So call `fork` before you
 /// build the loop, or directly before `exec`.
 ///
-/// A child that is forked on a thread which the program has started, and that has used a loop, must
-/// end by `exit` or `_exit`. If the thread only returns, threads of this crate keep the process.
-///
 /// Dropping the loop in the child drops neither its tasks' futures nor its callbacks, hooks and
 /// posted closures. They may own locks, channels and guards that another thread of the parent was
 /// using at the fork, and the child would wait for that thread for ever. Their memory stays
-/// allocated until the child ends.
-/// For the same reason, wakers of other executors that awaited the loop's tasks, sockets and timers
-/// in the parent are neither called nor dropped.
+/// allocated until the child ends. For the same reason, wakers of other executors that awaited the
+/// loop's tasks, sockets and timers in the parent are neither called nor dropped.
 ///
 /// Dropping the loop closes the child's copies of the loop's connections and other sockets, even of
 /// sockets that its tasks do not own. Each further use of such a socket is an error. To keep a
@@ -135,7 +131,9 @@ use crate::task::{JoinHandle, coop, keep_a_thread, look_after_errands};
 ///
 /// A child that was forked on a thread of this crate (of a [`LoopGroup`](crate::LoopGroup), or of
 /// the pool for blocking work) ends when that thread's loop or closure returns, unless it has
-/// started other threads. Destructors of thread-locals do not run on that thread.
+/// started other threads. Destructors of thread-locals do not run on that thread. A child that was
+/// forked on a thread of the program's own, other than the main thread, and has used a loop, must
+/// call `exit` or `_exit`: if that thread only returns, a thread of the pool keeps the process.
 ///
 /// The standard library takes a lock in each thread that starts or ends. If a process forks at that
 /// moment, each thread that the child starts waits for ever. A fork waits for such threads of this

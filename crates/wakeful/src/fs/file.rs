@@ -43,9 +43,8 @@ use super::operation::Operation;
 ///
 /// # Cancel safety
 /// An operation begins when the earlier ones have ended. A cancelled operation that has begun
-/// continues, and the next one waits for it. The next read returns the bytes
-/// of a cancelled read. The position counts only bytes that a read has returned: `seek` and `write`
-/// start there.
+/// continues, and the next one waits for it. The next read returns the bytes of a cancelled read.
+/// The position counts only bytes that a read has returned: `seek` and `write` start there.
 ///
 /// Three operations do not wait for others: [`metadata`](Self::metadata),
 /// [`set_permissions`](Self::set_permissions) and [`try_clone`]. If they are cancelled before a

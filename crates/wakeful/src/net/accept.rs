@@ -150,8 +150,7 @@ pub(super) fn try_next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option
 
 /// Accepts one connection, by one system call. If other code has the socket too (`is_lent`), there
 /// are two more, because that code may have made the socket blocking, or closed it by its least TTL
-/// ([`least_ttl`]). `CONNABORTED`: the connection is gone, whatever
-/// error the kernel returned.
+/// ([`least_ttl`]). `CONNABORTED`: the connection is gone, whatever error the kernel returned.
 fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Peer), Errno> {
     failures::at(failures::Call::Accept)?;
     if is_lent {

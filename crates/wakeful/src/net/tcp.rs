@@ -186,8 +186,7 @@ pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Like [`listen_beside`], for a socket that takes connections of the same address families as
-/// `first`, and from the same network device. It does not listen before
-/// [`listen_bound`] is called.
+/// `first`, and from the same network device. It does not listen before [`listen_bound`] is called.
 pub(crate) fn bound_like(first: &OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(addr)?;
     let (from, to) = (SockRef::from(first), SockRef::from(&fd));
