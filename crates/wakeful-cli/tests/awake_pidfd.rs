@@ -27,7 +27,10 @@ fn ended_by_term(
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "up\n");
+    if line != "up\n" {
+        let output = child.wait_with_output().unwrap();
+        panic!("{line:?}, {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
     let (pid, start) = (child.id().to_string(), Instant::now());
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let status = loop {

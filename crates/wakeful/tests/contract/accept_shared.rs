@@ -21,6 +21,7 @@ use wakeful::net::ListenAddr;
 use crate::backend::Backend;
 use crate::backend::driven::Driven;
 use crate::background::LONG;
+use crate::support::STRATEGIES;
 
 on_every_backend! {
     a_socket_with_another_descriptor_takes_connections_while_its_server_drains_and_after,
@@ -41,12 +42,6 @@ on_every_backend! {
     an_abstract_name_is_listened_on_and_free_again_at_the_end,
     a_busy_loop_takes_several_connections_at_once_and_an_idle_one_takes_one,
 }
-
-const STRATEGIES: [AcceptStrategy; 3] = [
-    AcceptStrategy::Exclusive,
-    AcceptStrategy::ReusePort,
-    AcceptStrategy::Dispatch(Placement::RoundRobin),
-];
 
 fn localhost() -> SharedListener {
     SharedListener::bind(&crate::backend::localhost().into()).unwrap()

@@ -9,30 +9,20 @@ use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use wakeful::LoopHandle;
 use wakeful::accept::{
-    AcceptStrategy, Connection, ConnectionServer, Placement, Serving, SharedListener, Siblings,
+    AcceptStrategy, Connection, ConnectionServer, Serving, SharedListener, Siblings,
 };
 use wakeful::time::sleep;
-use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle};
 
 use crate::backend::Backend;
 use crate::background::LONG;
+use crate::support::{STRATEGIES, parking_group};
 
 on_every_backend! {
     who_comes_while_a_server_fails_to_start_is_served_by_another_one,
     who_comes_while_a_sibling_fails_to_start_is_served_by_another_one,
     who_waits_while_a_server_starts_is_served_then,
-}
-
-const STRATEGIES: [AcceptStrategy; 3] = [
-    AcceptStrategy::Exclusive,
-    AcceptStrategy::ReusePort,
-    AcceptStrategy::Dispatch(Placement::RoundRobin),
-];
-
-/// Loops that park, so that one which spins is seen by its waits.
-fn group<B: Backend>(loops: usize) -> LoopGroupBuilder {
-    B::group().loops(loops).spread().event_loop(B::builder().idle(IdlePolicy::Park))
 }
 
 fn localhost() -> (SharedListener, SocketAddr) {
@@ -154,9 +144,9 @@ fn fails_beside(server: ConnectionServer, other: ConnectionServer, addr: SocketA
 fn who_comes_while_a_server_fails_to_start_is_served_by_another_one<B: Backend>() {
     for strategy in STRATEGIES {
         let (listener, addr) = localhost();
-        let other = ConnectionServer::new(vec![duplicate(&listener)]).group(group::<B>(1));
+        let other = ConnectionServer::new(vec![duplicate(&listener)]).group(parking_group::<B>(1));
         let server = ConnectionServer::new(vec![duplicate(&listener)]);
-        fails_beside(server.group(group::<B>(2)).strategy(strategy), other, addr);
+        fails_beside(server.group(parking_group::<B>(2)).strategy(strategy), other, addr);
     }
 }
 
@@ -177,7 +167,8 @@ fn who_comes_while_a_sibling_fails_to_start_is_served_by_another_one<B: Backend>
 fn who_waits_while_a_server_starts_is_served_then<B: Backend>() {
     for strategy in STRATEGIES {
         let (listener, addr) = localhost();
-        let server = ConnectionServer::new(vec![listener]).group(group::<B>(2)).strategy(strategy);
+        let server =
+            ConnectionServer::new(vec![listener]).group(parking_group::<B>(2)).strategy(strategy);
         let starting = Starting::new(server);
         let mut clients: Vec<_> = (0..3).map(|_| connect(addr)).collect();
         starting.first_loop_sleeps();

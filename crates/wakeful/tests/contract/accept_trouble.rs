@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use wakeful::LoopHandle;
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 use wakeful::time::sleep;
-use wakeful::{IdlePolicy, LoopGroupBuilder, LoopHandle};
 
 use crate::backend::Backend;
 use crate::background::{LONG, wait_until};
+use crate::support::{STRATEGIES, parking_group};
 
 on_every_backend! {
     a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on,
@@ -26,17 +27,6 @@ on_every_backend! {
     nobody_stands_in_for_a_loop_that_sleeps,
     a_loop_that_stepped_back_stands_in_for_one_that_is_blocked,
     where_the_dispatcher_is_blocked_another_loop_accepts_until_it_is_back,
-}
-
-const STRATEGIES: [AcceptStrategy; 3] = [
-    AcceptStrategy::Exclusive,
-    AcceptStrategy::ReusePort,
-    AcceptStrategy::Dispatch(Placement::RoundRobin),
-];
-
-/// Loops that park, so that one which spins is seen by its waits.
-fn group<B: Backend>(loops: usize) -> LoopGroupBuilder {
-    B::group().loops(loops).spread().event_loop(B::builder().idle(IdlePolicy::Park))
 }
 
 /// The default, but for loops that have Tokio as a guest.
@@ -104,7 +94,7 @@ fn a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on<B: Ba
         let (broken, good) = (localhost(), localhost());
         let kept = broken.clone();
         let serving = ConnectionServer::new(vec![broken, good])
-            .group(group::<B>(2))
+            .group(parking_group::<B>(2))
             .strategy(strategy)
             .start(|| answer)
             .unwrap();
@@ -128,7 +118,7 @@ fn at_the_limit_of_connections_no_loop_spins_and_the_next_one_is_served_when_one
 >() {
     for strategy in STRATEGIES {
         let serving = ConnectionServer::new(vec![localhost(), localhost()])
-            .group(group::<B>(2))
+            .group(parking_group::<B>(2))
             .strategy(strategy)
             .max_connections(1)
             .start(|| answer)
@@ -160,7 +150,7 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
         let flooded = Arc::new(AtomicU64::new(0));
         let before = flooded.clone();
         let serving = ConnectionServer::new(vec![localhost(), localhost()])
-            .group(group::<B>(1))
+            .group(parking_group::<B>(1))
             .strategy(strategy)
             .start(move || {
                 let (seen, flooded) = (seen.clone(), before.clone());
@@ -211,7 +201,7 @@ fn a_flood_of_connections_that_are_reset_does_not_starve_a_quiet_listener<B: Bac
 fn a_server_whose_connections_are_reset_serves_the_next_one<B: Backend>() {
     for strategy in STRATEGIES {
         let serving = ConnectionServer::new(vec![localhost()])
-            .group(group::<B>(2))
+            .group(parking_group::<B>(2))
             .strategy(strategy)
             .start(|| answer)
             .unwrap();
@@ -227,7 +217,7 @@ fn a_server_whose_connections_are_reset_serves_the_next_one<B: Backend>() {
 
 /// No loop that is busy holds an accept event that another one could take.
 fn no_connection_waits_for_a_loop_that_is_busy<B: Backend>() {
-    let serving = exclusive(ConnectionServer::new(vec![localhost()]).group(group::<B>(2)))
+    let serving = exclusive(ConnectionServer::new(vec![localhost()]).group(parking_group::<B>(2)))
         .start(|| answer)
         .unwrap();
     ask(addr(&serving, 0));
@@ -308,8 +298,8 @@ fn a_loop_that_stepped_back_stands_in_for_one_that_is_blocked<B: Backend>() {
     let (held, is_held) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));
-    let serving =
-        exclusive(ConnectionServer::new(vec![localhost()]).group(group::<B>(2))).start(move || {
+    let serving = exclusive(ConnectionServer::new(vec![localhost()]).group(parking_group::<B>(2)))
+        .start(move || {
             let (held, released) = (held.clone(), released.clone());
             let on_first = std::thread::current().name().is_some_and(|name| name.ends_with("-0"));
             move |mut connection| {

@@ -7,12 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use wakeful::EventLoop;
+use wakeful::accept::{AcceptStrategy, Placement};
 use wakeful::net::{TcpListener, TcpStream};
 use wakeful::time::timeout;
+use wakeful::{EventLoop, IdlePolicy, LoopGroupBuilder};
 
 use crate::backend::driven::Driven;
-use crate::backend::localhost;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 
 /// Waits for what has to come: only a lost event makes it fail.
@@ -30,6 +31,18 @@ pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(localhost()).await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (client, listener.accept().await.unwrap().0)
+}
+
+/// Each way to share connections out among loops.
+pub(crate) const STRATEGIES: [AcceptStrategy; 3] = [
+    AcceptStrategy::Exclusive,
+    AcceptStrategy::ReusePort,
+    AcceptStrategy::Dispatch(Placement::RoundRobin),
+];
+
+/// Loops that park, so that one which spins is seen by its waits.
+pub(crate) fn parking_group<B: Backend>(loops: usize) -> LoopGroupBuilder {
+    B::group().loops(loops).spread().event_loop(B::builder().idle(IdlePolicy::Park))
 }
 
 /// Has the kernel end a connected socket, as an administrator does. `protocol` is an option of

@@ -451,20 +451,11 @@ fn drop_in_the_child_waits_for_no_lock_of_what_has_not_run<B: Backend>() {
     event_loop.run_next_turn(owns());
     event_loop.run_this_turn(owns());
     event_loop.handle().post(owns()).unwrap();
-    let not_begun = |owned: &dyn Fn() -> Locks| {
-        let locks = owned();
-        async move { drop(locks) }
-    };
-    let locks = || Locks(lock.clone());
+    // Neither begins.
+    let (of_one, of_the_other) = (Locks(lock.clone()), Locks(lock.clone()));
     let mut tasks = [
-        event_loop.spawn(not_begun(&locks)),
-        event_loop
-            .handle()
-            .spawn({
-                let locks = locks();
-                move || async move { drop(locks) }
-            })
-            .unwrap(),
+        event_loop.spawn(async move { drop(of_one) }),
+        event_loop.handle().spawn(move || async move { drop(of_the_other) }).unwrap(),
     ];
     let mut owned = (event_loop, hooks);
     while_it_is_locked(&lock, || {
