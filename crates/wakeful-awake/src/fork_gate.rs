@@ -3,7 +3,7 @@
 //! A child would not know of a descriptor between its opening and the publication of its number,
 //! and between the withdrawal of the number and the close. So each of these is one step for the
 //! fork handlers: they wait until the step is over, and no step begins while the process forks. A
-//! step takes some microseconds, so both sides yield while they wait.
+//! step takes some microseconds, so both sides yield a few times while they wait, and then sleep.
 //!
 //! Each word names its process. In some children no handler runs: those of a bare `clone(2)`, and
 //! of a fork that began before the handlers were registered. Such a child finds its parent's
@@ -14,13 +14,17 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread::yield_now;
+use std::thread::{sleep, yield_now};
+use std::time::Duration;
 
 /// The gate, with its process. The count is 1 while a thread opens or closes, plus 2 for each
 /// thread that forks.
 static GATE: AtomicU64 = AtomicU64::new(NOBODY);
 const OPENS: u32 = 1;
 const FORKS: u32 = 2;
+
+const MOST_YIELDS: u32 = 10;
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// The process that forks.
 static PARENT: AtomicU32 = AtomicU32::new(0);
@@ -50,7 +54,7 @@ fn of(word: u64) -> u32 {
 
 /// Waits until `may_enter` allows it for the gate, and adds `step`.
 fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
-    loop {
+    for tries in 1.. {
         let gate = GATE.load(Ordering::Relaxed);
         let inside = said(gate).unwrap_or(0);
         let (entered, relaxed) = (word(inside + step), Ordering::Relaxed);
@@ -59,7 +63,9 @@ fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
         {
             return;
         }
-        yield_now();
+        // If this thread has a real-time policy, only its sleep gives the CPU to a thread that has
+        // none.
+        if tries > MOST_YIELDS { sleep(PAUSE) } else { yield_now() }
     }
 }
 
@@ -236,6 +242,34 @@ mod tests {
             before_fork();
             after_fork();
         }
+    }
+
+    /// Yielding would be no use to a thread of a real-time policy. A yield is no voluntary switch.
+    #[test]
+    fn who_waits_for_long_sleeps() {
+        let _alone = alone();
+        let step = Step::enter();
+        let (tell, told) = std::sync::mpsc::channel();
+        let forking = std::thread::spawn(move || {
+            let directory = std::fs::read_link("/proc/thread-self").unwrap();
+            let status = std::path::Path::new("/proc").join(directory).join("status");
+            tell.send((status.clone(), sleeps(&status))).unwrap();
+            before_fork();
+            after_fork();
+        });
+        let (status, before) = told.recv().unwrap();
+        let start = std::time::Instant::now();
+        while sleeps(&status) < before + 3 {
+            assert!(start.elapsed() < Duration::from_secs(20), "it only yields");
+        }
+        drop(step);
+        forking.join().unwrap();
+    }
+
+    fn sleeps(status: &std::path::Path) -> u64 {
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
     }
 
     #[test]

@@ -60,10 +60,11 @@
 //!   `ppoll`. If a seccomp filter makes one of them return an error, the spinning ends. If the
 //!   filter kills the process for such a call, the process ends.
 //! * Timeouts: a wait is never shorter than its timeout. It is longer by at most one poll, or by up
-//!   to a millisecond on kernels before Linux 5.11, which have no `epoll_pwait2`.
+//!   to a millisecond before Linux 5.11 or glibc 2.35, which have no `epoll_pwait2`.
 //! * Cancellation (`pthread_cancel`): a wait is a cancellation point while it sleeps, not while it
-//!   spins. A signal handler that runs during a spin cannot be cancelled. A thread with
-//!   `PTHREAD_CANCEL_ASYNCHRONOUS` does not spin.
+//!   spins. A signal handler that runs during a spin cannot be cancelled. If it calls
+//!   `pthread_exit`, which is not among the functions that a handler may call, the process aborts.
+//!   A thread with `PTHREAD_CANCEL_ASYNCHRONOUS` does not spin.
 
 mod clock;
 mod counts;

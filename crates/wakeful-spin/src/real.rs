@@ -158,6 +158,11 @@ pub(crate) unsafe fn epoll_pwait_now(
     narrow(unsafe { libc::syscall(call, epoll, events, most, milliseconds, mask, KERNEL_SIGSET) })
 }
 
+/// Whether [`epoll_pwait2`] is a cancellation point.
+pub(crate) fn libc_has_epoll_pwait2() -> bool {
+    !EPOLL_PWAIT2.load(Ordering::Acquire).is_null()
+}
+
 /// # Safety
 /// As for the function of libc.
 pub(crate) unsafe fn epoll_pwait2(
@@ -232,4 +237,52 @@ pub(crate) unsafe fn ppoll_now(
 /// A count of descriptors, or -1.
 fn narrow(returned: c_long) -> c_int {
     c_int::try_from(returned).unwrap_or(-1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    use rustix::event::epoll;
+
+    use super::*;
+    use crate::waits::{Epoll, Timeout, Wait};
+
+    type Unwinding = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+    type Main = extern "C" fn(*mut c_void) -> *mut c_void;
+
+    extern "C-unwind" fn sleeps(epoll: *mut c_void) -> *mut c_void {
+        let mut event = epoll_event { events: 0, u64: 0 };
+        let (events, timeout) = (&raw mut event, Timeout::Milliseconds(-1));
+        let wait = Epoll { epoll: epoll as c_int, events, most: 1, timeout, mask: null() };
+        let mut mask = MaybeUninit::uninit();
+        // SAFETY: it writes a set of no signal.
+        let none = unsafe {
+            libc::sigemptyset(mask.as_mut_ptr());
+            mask.assume_init()
+        };
+        let _ = wait.sleep(Some(Duration::from_secs(5)), &none);
+        null_mut()
+    }
+
+    /// As with a glibc before 2.35.
+    #[test]
+    fn a_sleep_is_a_cancellation_point_where_libc_has_no_epoll_pwait2() {
+        EPOLL_PWAIT2.store(null_mut(), Ordering::Release);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (mut id, mut result) = (MaybeUninit::uninit(), null_mut());
+        // SAFETY: the C library takes a function that a cancellation unwinds, whatever the libc
+        // crate says. The thread is joined, and its frames have nothing to drop.
+        unsafe {
+            let main = transmute::<Unwinding, Main>(sleeps);
+            let argument = epoll.as_raw_fd() as isize as *mut c_void;
+            assert_eq!(libc::pthread_create(id.as_mut_ptr(), null(), main, argument), 0);
+            assert_eq!(libc::pthread_cancel(id.assume_init()), 0);
+            assert_eq!(libc::pthread_join(id.assume_init(), &raw mut result), 0);
+        }
+        assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
+        look_up();
+    }
 }

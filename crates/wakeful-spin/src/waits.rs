@@ -133,15 +133,18 @@ impl Wait for Epoll {
             return answer(unsafe { real::epoll_pwait(epoll, events, most, -1, mask) });
         };
         let time = timespec_of(left);
-        // SAFETY: as above, and `time` is a valid time.
-        let slept =
-            answer(unsafe { real::epoll_pwait2(epoll, events, most, &raw const time, mask) });
-        if matches!(slept, Ok(_) | Err(libc::EINTR)) {
-            return slept;
+        // Without libc's function it would be no cancellation point.
+        if real::libc_has_epoll_pwait2() {
+            // SAFETY: as above, and `time` is a valid time.
+            let slept =
+                answer(unsafe { real::epoll_pwait2(epoll, events, most, &raw const time, mask) });
+            if matches!(slept, Ok(_) | Err(libc::EINTR)) {
+                return slept;
+            }
         }
-        // `epoll_pwait2` needs Linux 5.11, and a seccomp filter may refuse it. This sleep is never
-        // shorter than the one that was asked for. If the arguments are wrong, it returns the same
-        // error again.
+        // `epoll_pwait2` needs Linux 5.11 and glibc 2.35, and a seccomp filter may refuse it. This
+        // sleep is never shorter than the one that was asked for. If the arguments are wrong, it
+        // returns the same error again.
         let milliseconds = left.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX);
         // SAFETY: as above.
         answer(unsafe { real::epoll_pwait(epoll, events, most, milliseconds, mask) })

@@ -15,6 +15,7 @@ use wakeful::task::consume_budget;
 use wakeful::time::turn_time;
 
 use super::until_head::UntilHead;
+use crate::connection::Liveness;
 use crate::foreign_code;
 use crate::read_ration::ReadRation;
 use crate::tls::TlsStream;
@@ -261,6 +262,10 @@ fn is_reset(error: &io::Error) -> bool {
 }
 
 impl Io for ObservedTransport {
+    fn unsent(&self) -> usize {
+        Liveness::unsent(self.stream())
+    }
+
     fn say_goodbye(&mut self) {
         if let Transport::Tls(stream) = &mut self.transport {
             stream.say_goodbye();

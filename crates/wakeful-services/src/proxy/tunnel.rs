@@ -186,7 +186,8 @@ impl Tunnel {
             if is_open && !is_stuck { self.settings.idle } else { self.settings.half_closed };
         let has_moved =
             std::mem::take(&mut self.up.has_moved) | std::mem::take(&mut self.down.has_moved);
-        self.silence.poll(has_moved, limit, cx).map(Ended::Idle)
+        let sides = [&self.client, &self.backend];
+        self.silence.poll(has_moved, sides, limit, cx).map(Ended::Idle)
     }
 }
 
@@ -294,18 +295,23 @@ impl Direction {
 
 /// Measures for how long nothing has moved, without a clock reading for each byte: it checks from
 /// time to time, and rarely on a quiet tunnel.
+///
+/// The kernel lets a writer go on only when much of its buffer is free, which may take a side that
+/// reads steadily longer than the limit. So what a side has taken out of that buffer counts, too.
 struct Silence {
     /// The length of the timer.
     period: Duration,
     /// The silence up to the last check.
     lasts: Duration,
     timer: Deadline,
+    /// How many written bytes each side had not taken at the last check.
+    unsent: [usize; 2],
 }
 
 impl Silence {
     fn new(limit: Duration) -> Self {
         let period = Self::period(limit);
-        Self { period, lasts: Duration::ZERO, timer: Deadline::after(period) }
+        Self { period, lasts: Duration::ZERO, timer: Deadline::after(period), unsent: [0; 2] }
     }
 
     fn period(limit: Duration) -> Duration {
@@ -315,7 +321,13 @@ impl Silence {
     /// Ready: nothing has moved for longer than `limit`. If the limit becomes shorter, the silence
     /// counts from now on. If it becomes longer, the timer stays, so that a tunnel that is stuck
     /// now and then does not move it.
-    fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
+    fn poll(
+        &mut self,
+        has_moved: bool,
+        sides: [&Upgraded; 2],
+        limit: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<Duration> {
         if Self::period(limit) < self.period {
             *self = Self::new(limit);
         }
@@ -324,10 +336,14 @@ impl Silence {
         }
         while Pin::new(&mut self.timer).poll(cx).is_ready() {
             self.lasts += self.period;
+            let unsent = sides.map(Upgraded::unsent);
+            if unsent.iter().zip(&self.unsent).any(|(now, before)| now < before) {
+                self.lasts = Duration::ZERO;
+            }
             if self.lasts > limit {
                 return Poll::Ready(limit);
             }
-            *self = Self { lasts: self.lasts, ..Self::new(limit) };
+            *self = Self { lasts: self.lasts, unsent, ..Self::new(limit) };
         }
         Poll::Pending
     }

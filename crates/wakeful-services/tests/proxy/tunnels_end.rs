@@ -1,9 +1,10 @@
 //! How tunnels end that nobody ends: by silence, by a reset, and when the proxy drains.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use socket2::{Domain, SockRef, Socket, Type};
 use wakeful_services::DrainPlan;
 
 use crate::common::*;
@@ -171,9 +172,72 @@ fn a_tunnel_whose_backend_takes_nothing_waits_no_longer_than_for_a_response() {
     stuck.note("enough");
 }
 
+/// More than the kernel takes for a connection.
+const MUCH: usize = 6 << 20;
+
+/// A socket whose kernel takes, and makes room for, a few bytes at a time. Over a real link it does
+/// the latter with larger buffers, too.
+fn small_buffer() -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    socket
+}
+
+/// Reads everything, first far more slowly than the other side sends.
+fn read_slowly(stream: &mut TcpStream, limit: Duration) -> (usize, Result<(), ErrorKind>) {
+    let mut piece = [0; 4 << 10];
+    let slowly = 60;
+    for _ in 0..slowly {
+        stream.read_exact(&mut piece).unwrap();
+        std::thread::sleep(limit / 25);
+    }
+    SockRef::from(&*stream).set_recv_buffer_size(1 << 20).unwrap();
+    let (all, end) = rest(stream);
+    (slowly * piece.len() + all.len(), end)
+}
+
+/// The kernel takes more bytes for a side only when a third of its buffer, or more, is free. That
+/// takes these longer than the limit.
+#[test]
+fn a_tunnel_of_which_one_side_reads_steadily_goes_on_though_its_socket_takes_nothing_for_long() {
+    const LIMIT: Duration = Duration::from_millis(800);
+    let listener = small_buffer();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(8).unwrap();
+    let backend = Backend::on(listener.into(), |this, stream| {
+        let asked = this.read(stream).unwrap();
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        if asked.contains("room=1") {
+            stream.write_all(&vec![b'x'; MUCH]).unwrap();
+        } else {
+            let got = read_slowly(stream, LIMIT);
+            this.note(&format!("{got:?}"));
+        }
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(LIMIT));
+    let open = |room| {
+        let client = small_buffer();
+        client.connect(&addr(&proxy).into()).unwrap();
+        let mut client = TcpStream::from(client);
+        client.set_read_timeout(Some(GUARD)).unwrap();
+        client.write_all(ASK.replace("room=1", room).as_bytes()).unwrap();
+        head(&mut client);
+        client
+    };
+    let (mut reader, mut writer) = (open("room=1"), open("room=2"));
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&vec![b'x'; MUCH]).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+        rest(&mut writer)
+    });
+    assert_eq!(read_slowly(&mut reader, LIMIT), (MUCH, Ok(())));
+    assert_eq!(writing.join().unwrap(), (Vec::new(), Ok(())));
+    assert_eq!(backend.requests().last().unwrap(), &format!("{:?}", (MUCH, Ok::<_, ()>(()))));
+}
+
 /// The close of `stream` is a reset.
 fn resets(stream: &TcpStream) {
-    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 /// Everything until the other side closes, and how it does that.
