@@ -100,7 +100,7 @@ fn timer_fire_in_order_through_the_counter_s_wrap<B: Backend>() {
     let mut event_loop = B::unhurried();
     let log: Arc<Mutex<Vec<usize>>> = Arc::default();
     // Far enough that no machine's stall makes it due while the timers are started.
-    let deadline = Instant::now() + Duration::from_millis(50);
+    let deadline = Instant::now() + Duration::from_millis(100);
     let all: Vec<_> = (0..30).map(|_| shared(sleep_until(deadline))).collect();
     on(&mut event_loop, || {
         for (number, timer) in all.iter().enumerate() {
@@ -115,7 +115,7 @@ fn timer_fire_in_order_through_the_counter_s_wrap<B: Backend>() {
 
 fn timer_cancel_inside_a_callback<B: Backend>() {
     let mut event_loop = B::event_loop();
-    let base = Instant::now() + Duration::from_millis(20);
+    let base = Instant::now() + Duration::from_millis(100);
     let victim = shared(sleep_until(base + Duration::from_nanos(2)));
     let canceller = shared(sleep_until(base + Duration::from_nanos(1)));
     let (fired, cancelled) = (Arc::new(AtomicU64::new(0)), victim.clone());
@@ -135,7 +135,7 @@ fn timer_cancel_inside_a_callback<B: Backend>() {
 
 fn timer_destroy_inside_a_callback<B: Backend>() {
     let mut event_loop = B::event_loop();
-    let base = Instant::now() + Duration::from_millis(20);
+    let base = Instant::now() + Duration::from_millis(100);
     let (own, peer) = (shared(sleep_until(base)), shared(sleep(FAR)));
     let (destroyed, with_it) = (own.clone(), peer.clone());
     on(&mut event_loop, || {
@@ -217,7 +217,7 @@ fn timer_reschedule_keeps_who_waits<B: Backend>() {
 
 fn timer_reschedule_silences_the_old_deadline<B: Backend>() {
     let mut event_loop = B::event_loop();
-    let soon = Instant::now() + Duration::from_millis(20);
+    let soon = Instant::now() + Duration::from_millis(100);
     let (timer, fired) = (shared(sleep_until(soon)), Arc::new(AtomicU64::new(0)));
     let mark = fired.clone();
     let waker = handler(move || _ = mark.fetch_add(1, Relaxed));
@@ -342,7 +342,7 @@ fn timer_from_check<B: Backend>() {
 /// A timer that is used again by another task wakes that one, and only that one.
 fn timer_reuse_with_another_waker<B: Backend>() {
     let mut event_loop = B::event_loop();
-    let deadline = Instant::now() + Duration::from_millis(20);
+    let deadline = Instant::now() + Duration::from_millis(100);
     let timer = shared(sleep_until(deadline));
     let count = || {
         let fired = Arc::new(AtomicU64::new(0));
