@@ -21,9 +21,10 @@ pub(crate) fn contain_payload(payload: Box<dyn Any + Send>) {
     contain(|| resume_unwind(payload));
 }
 
-/// Wakes `waker`, and contains a panic in it.
+/// Wakes `waker` and drops it, and contains a panic in each of both.
 pub(crate) fn wake(waker: Waker) {
-    contain(|| waker.wake());
+    contain(|| waker.wake_by_ref());
+    discard(Some(waker));
 }
 
 /// Drops `waker`, and contains a panic in its destructor.

@@ -542,6 +542,33 @@ fn what_panics_and_then_in_its_drop_ends_a_connection_and_not_the_process() {
     until("none is in flight", || running.http_counts().in_flight() == 0);
 }
 
+/// Each is dropped at the end of its loop, or of the server.
+#[test]
+fn a_factory_and_what_makes_it_may_both_panic_in_their_drops() {
+    let (of_maker, of_factory, of_observer) = (PanicsTwice, PanicsTwice, PanicsTwice);
+    let observe = wakeful_http::observe::Observe::new().span(move |_| {
+        let _ = &of_observer;
+        tracing::Span::none()
+    });
+    let of_factory = Mutex::new(Some(of_factory));
+    let running = server()
+        .observe(observe)
+        .start_per_connection(move || {
+            let _ = &of_maker;
+            let of_factory = of_factory.lock().unwrap().take();
+            move |_| {
+                let _ = &of_factory;
+                wakeful_http::service_fn(|_: http::Request<_>| async {
+                    Ok::<_, Infallible>(http::Response::new(Body::empty()))
+                })
+            }
+        })
+        .unwrap();
+    let answer = ask_and_close(&running, "/");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    running.drain(wakeful_http::DrainPlan::new()).unwrap();
+}
+
 struct SaysHello {
     has_said: bool,
     _panics: PanicsInItsDrop,

@@ -17,6 +17,7 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use wakeful::accept::{Descriptors, SharedListener, WhenFull};
 use wakeful::net::ListenAddr;
+use wakeful::process::start_thread;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
 use wakeful_http::{DrainPlan, Limits, MaxAge, Readiness, Running, Server};
 use wakeful_workers::Reports;
@@ -249,9 +250,7 @@ fn end(admin: Running, grace: Duration) {
 
 /// Ends the admin server on a separate thread. If none can be started, the connections are aborted.
 fn end_beside(admin: Running) -> Option<JoinHandle<()>> {
-    thread::Builder::new()
-        .name("wakeful-admin-end".to_owned())
-        .spawn(move || end(admin, SILENCE))
+    start_thread("wakeful-admin-end", move || end(admin, SILENCE))
         .inspect_err(|error| tracing::warn!(%error, "connections to --admin are aborted: cannot start a thread that drains them"))
         .ok()
 }

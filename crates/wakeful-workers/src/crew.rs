@@ -36,6 +36,8 @@ pub(crate) enum Loss {
     /// The worker should have replaced another one, and never accepted. So no further worker is
     /// replaced.
     Replacement,
+    /// The same, but another replacement of all was requested after its start, and goes on.
+    Superseded,
     /// The worker was among the first, and never served. No worker serves in its place.
     First,
 }
@@ -189,6 +191,11 @@ impl Crew {
             return Loss::Sudden;
         }
         if self.is_filled(member.place) {
+            if self.is_replacing && member.generation < self.generation {
+                // That request does not wait for the pause.
+                self.places[member.place] = Place::default();
+                return Loss::Superseded;
+            }
             self.is_replacing = false;
             return Loss::Replacement;
         }

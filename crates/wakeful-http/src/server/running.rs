@@ -11,6 +11,7 @@ use wakeful::LoopHandle;
 use wakeful::accept::{Counts, Serving};
 use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
+use wakeful::process::start_thread;
 
 use crate::counts::HttpCounts;
 use crate::drain::{DrainPlan, Ending, Readiness};
@@ -144,7 +145,7 @@ impl Running {
                 let _ = hold_back_wakers(|| tell.try_send(result));
             }
         };
-        if let Err(error) = thread::Builder::new().name("wakeful-drain".to_owned()).spawn(drain) {
+        if let Err(error) = start_thread("wakeful-drain", drain) {
             foreign_code::log!(warn, %error, "the drain blocks the loop that awaits it");
             return take(&shared).map_or(Ok(0), |running| running.drain(plan));
         }

@@ -18,7 +18,7 @@ use super::running::Running;
 use super::settings::Server;
 use super::tower_service::TowerService;
 use crate::error::BoxError;
-use crate::foreign_code;
+use crate::foreign_code::{self, Contained};
 use crate::limits::PROBES;
 use crate::loop_state::{LoopState, ServerState};
 use crate::request::RequestBody;
@@ -371,7 +371,8 @@ impl Server {
                 .iter()
                 .try_for_each(|listener| listener.set_keepalive(idle, every, PROBES))?;
         }
-        let observe = self.observe;
+        // Two of these that panic in their drop would abort the process.
+        let (make, observe) = (Contained::new(make), Contained::new(self.observe));
         let server = ServerState::new(limits, loops, self.ending.readiness().clone());
         let of_loops = server.clone();
         let frame = ConnectionServer::new(self.listeners);
@@ -385,7 +386,7 @@ impl Server {
             .descriptors(self.descriptors)
             .started_at(started_at)
             .start(move || {
-                let (service, tls) = (make(), tls.clone());
+                let (service, tls) = (Contained::new(make()), tls.clone());
                 let loop_state = LoopState::of_next_loop(&of_loops, &observe);
                 move |connection: Connection| {
                     let tls = tls[connection.listener].clone();

@@ -19,10 +19,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use dns_lookup::{AddrFamily, AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
+use wakeful::process::start_thread;
 use wakeful_http::client::Target;
 
 use super::counts::NameCounts;
@@ -60,13 +60,7 @@ pub(super) fn follow(
         let (is_failing, empty) = Default::default();
         let has_none_since = Some(start);
         let name = Name { number, target, of, members, counts, is_failing, empty, has_none_since };
-        thread::Builder::new()
-            .name("wakeful-names".to_owned())
-            .spawn(move || name.run(interval, has_one, &end))
-            .map_err(|error| {
-                let text = format!("cannot start a thread to look names up: {error}");
-                io::Error::new(error.kind(), text)
-            })?;
+        start_thread("wakeful-names", move || name.run(interval, has_one, &end))?;
     }
     drop(has_one);
     while !waiting.is_empty() {

@@ -117,6 +117,27 @@ fn a_second_reload_amid_the_first_replaces_what_the_first_has_started_too() {
 }
 
 #[test]
+fn a_second_reload_amid_the_first_goes_on_when_what_the_first_has_started_fails() {
+    let (mut ship, _) = Ship::begun(2);
+    ship.crew.replace_all();
+    let early = ship.obey();
+    ship.crew.replace_all();
+    assert_eq!(ship.crew.lost(early[0], false, ship.now), Loss::Superseded);
+    for number in 1..=2 {
+        let new = ship.obey();
+        assert_eq!(new.len(), 1);
+        assert_eq!(ship.crew.ready(new[0]), number == 2);
+    }
+    // It does not if it has been stopped.
+    ship.crew.replace_all();
+    let early = ship.obey();
+    ship.crew.replace_all();
+    assert!(ship.crew.stop_replacing());
+    assert_eq!(ship.crew.lost(early[0], false, ship.now), Loss::Replacement);
+    assert_eq!(ship.obey(), []);
+}
+
+#[test]
 fn who_dies_young_is_followed_after_pauses_that_grow_and_end() {
     let (mut ship, first) = Ship::begun(1);
     let mut id = first[0];

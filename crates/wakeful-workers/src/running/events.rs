@@ -196,6 +196,9 @@ impl Running {
                     // Workers that are not replaced are as ready as before.
                     self.reload_is_over();
                 }
+                Loss::Superseded => tracing::warn!(
+                    "worker {pid} {how} before it accepted: the next reload starts another one"
+                ),
                 Loss::First if self.ending_since.is_some() => {
                     tracing::info!("worker {pid} {how} before it accepted");
                     self.end();

@@ -197,8 +197,10 @@ impl<T: AsFd> Registered<T> {
         loop {
             if !ready.get() {
                 self.registration.may_wait()?;
-                source.waiters(direction).set_first(cx.waker());
-                return Poll::Pending;
+                // The waker's clone is user code, and may take a turn of the loop.
+                if source.waiters(direction).set_first(cx.waker()) || !ready.get() {
+                    return Poll::Pending;
+                }
             }
             #[cfg(not(feature = "faults"))]
             let done = operation(&self.io);
@@ -227,6 +229,11 @@ impl<T: AsFd> Registered<T> {
         }
         self.registration.may_wait()?;
         source.waiters(direction).wait(place, cx.waker());
+        if source.ready(direction).get() {
+            // The waker's clone is user code, and has taken a turn of the loop.
+            self.stop_waiting(direction, place);
+            return Poll::Ready(Ok(()));
+        }
         Poll::Pending
     }
 

@@ -71,7 +71,9 @@ impl<T: AsFd> Registered<T> {
         interest: Interest,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Seen>> {
-        self.seen_or_wait(interest, |waiters, _| waiters.set_first(cx.waker()))
+        self.seen_or_wait(interest, |waiters, _| {
+            waiters.set_first(cx.waker());
+        })
     }
 
     fn seen_or_wait(
@@ -87,7 +89,9 @@ impl<T: AsFd> Registered<T> {
         for direction in directions(interest) {
             wait(self.source().waiters(direction), direction);
         }
-        Poll::Pending
+        // A waker's clone is user code, and may have taken a turn of the loop.
+        let seen = self.seen(interest);
+        if seen.ready.is_empty() { Poll::Pending } else { Poll::Ready(Ok(seen)) }
     }
 
     /// Stops waiting.

@@ -34,7 +34,8 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// Wakes all waiters. A task that waits again meanwhile is not woken twice.
+    /// Wakes all waiters. A task that waits again meanwhile is not woken twice, and one that stops
+    /// waiting is not woken.
     pub(super) fn wake(&self) {
         if self.waiting.replace(false)
             && let Some(waker) = self.first.take()
@@ -45,16 +46,16 @@ impl Waiters {
                 self.replace_first(newer);
             }
         }
-        if let Some(Shared { few, many, .. }) = self.with_shared(Shared::take) {
-            for (_, waker) in few.into_iter().flatten().chain(many) {
-                panics::wake(waker);
-            }
+        let Some(end) = self.with_shared(|shared| shared.next) else { return };
+        while let Some(waker) = self.with_shared(|shared| shared.take_before(end)).flatten() {
+            panics::wake(waker);
         }
     }
 
-    /// Makes `waker` the only waiter of `poll_io`.
+    /// Makes `waker` the only waiter of `poll_io`. Returns whether it was there already: then no
+    /// user code has run.
     #[inline]
-    pub(super) fn set_first(&self, waker: &Waker) {
+    pub(super) fn set_first(&self, waker: &Waker) -> bool {
         let kept = self.first.take();
         let is_same = kept.as_ref().is_some_and(|kept| kept.will_wake(waker));
         self.first.set(kept);
@@ -62,6 +63,7 @@ impl Waiters {
             self.replace_first(waker.clone());
         }
         self.waiting.set(true);
+        is_same
     }
 
     #[inline(never)]
@@ -170,6 +172,20 @@ impl Shared {
 
     fn is_empty(&self) -> bool {
         self.many.is_empty() && self.few.iter().all(Option::is_none)
+    }
+
+    /// Takes one of the entries that were made before the place `end` was handed out.
+    fn take_before(&mut self, end: u64) -> Option<Waker> {
+        let is_before = |place: Place| place.0 < end;
+        let few = self
+            .few
+            .iter_mut()
+            .find(|entry| entry.as_ref().is_some_and(|(place, _)| is_before(*place)));
+        if let Some((_, waker)) = few.and_then(Option::take) {
+            return Some(waker);
+        }
+        let first = self.many.first_entry().filter(|entry| is_before(*entry.key()))?;
+        Some(first.remove())
     }
 
     /// Takes all entries. Places that are handed out later are still new ones.

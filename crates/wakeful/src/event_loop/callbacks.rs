@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::mem;
 use std::rc::{Rc, Weak};
 
 use slab::Slab;
@@ -65,25 +64,23 @@ impl Callbacks {
     }
 
     /// Drops all callbacks without running them, and also those that the drops queue. In a forked
-    /// child (`is_inherited`) they are leaked: they may own a lock that a thread of the parent held
-    /// at the fork.
-    pub(super) fn end(&self, is_inherited: bool) {
-        let callbacks = (
-            [&self.this_turn, &self.next_turn].map(|once| once.queue.take()),
-            [&self.before_park, &self.after_turn].map(|hooks| hooks.hooks.take()),
-        );
-        if is_inherited {
-            return mem::forget(callbacks);
+    /// child of `process` they are leaked: they may own a lock that a thread of the parent held at
+    /// the fork.
+    pub(super) fn end(&self, process: Process) {
+        let once = [&self.this_turn, &self.next_turn].map(|once| once.queue.take());
+        let hooks = [&self.before_park, &self.after_turn].map(|hooks| hooks.hooks.take());
+        for once in once {
+            process.each_unless_forked(once, panics::discard);
         }
-        let (once, hooks) = callbacks;
-        once.into_iter().for_each(panics::discard_each);
-        hooks.into_iter().for_each(panics::discard_each);
-        self.drop_late();
+        for hooks in hooks {
+            process.each_unless_forked(hooks, panics::discard);
+        }
+        self.drop_late(process);
     }
 
     /// Drops the callbacks that were added since the end began. `false`: there was none.
-    pub(super) fn drop_late(&self) -> bool {
-        self.late.drop_all()
+    pub(super) fn drop_late(&self, process: Process) -> bool {
+        self.late.drop_all(process)
     }
 }
 

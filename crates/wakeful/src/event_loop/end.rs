@@ -1,6 +1,5 @@
 //! The end of a loop.
 
-use std::mem;
 use std::rc::Rc;
 
 use super::current;
@@ -12,21 +11,26 @@ impl Inner {
     /// other code still holds wakers or handles. In a forked child they are leaked, and sockets are
     /// closed. No waker of another executor is called or dropped there, because it may take a lock
     /// that a thread of the parent held at the fork.
+    ///
+    /// What is dropped here may fork. Then the child goes on here, too, and leaks what is left.
     pub(super) fn end(self: &Rc<Self>) {
-        let is_inherited = self.handle.process().is_forked();
+        let process = *self.handle.process();
         let entered = current::enter(self);
         self.callbacks.begin_end();
-        self.local.end(is_inherited);
-        self.callbacks.end(is_inherited);
-        self.pulse.end(is_inherited);
-        if !is_inherited && let Some(sleep_observer) = self.sleep_observer.get() {
+        self.local.end(process);
+        self.callbacks.end(process);
+        self.pulse.end(process);
+        if !process.is_forked()
+            && let Some(sleep_observer) = self.sleep_observer.get()
+        {
             sleep_observer.at_end();
         }
         // The drop of a late callback may spawn, and that of a late future may add a callback.
-        let drop_late = || while self.local.drop_late() || self.callbacks.drop_late() {};
+        let drop_late =
+            || while self.local.drop_late(process) || self.callbacks.drop_late(process) {};
         drop_late();
         // Tasks and callbacks may use the loop's values until here.
-        self.values.end(is_inherited);
+        self.values.end(process);
         drop_late();
         let wakers = self.timers.borrow_mut().clear();
         drop(entered);
@@ -34,9 +38,6 @@ impl Inner {
         // are woken after the loop was left, because a waker that polls at once must not set a
         // timer here.
         self.driver.end();
-        if is_inherited {
-            return mem::forget(wakers);
-        }
-        wakers.into_iter().for_each(panics::wake);
+        process.each_unless_forked(wakers, panics::wake);
     }
 }

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::mem;
 use std::rc::Rc;
 
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 /// The values of one loop.
@@ -106,24 +107,21 @@ impl LoopValues {
     }
 
     /// Drops the values at the end of the loop, the youngest first, because a value may use those
-    /// that were made before it. In a forked child (`is_inherited`) the values leak, as the futures
-    /// of the loop's tasks do.
-    pub(super) fn end(&self, is_inherited: bool) {
+    /// that were made before it. In a forked child of `process` the values leak, as the futures of the
+    /// loop's tasks do.
+    pub(super) fn end(&self, process: Process) {
         self.has_ended.set(true);
         let mut places = self.places.take();
-        if is_inherited {
-            return mem::forget(places);
-        }
         places.sort_by_key(|place| match place {
             Place::Made(made) => Reverse(made.place_in_order),
             Place::Empty | Place::Making(_) => Reverse(0),
         });
-        for place in places {
+        process.each_unless_forked(places, |place| {
             if let Place::Made(made) = place {
                 (made.ended)();
                 panics::discard(made.value);
             }
-        }
+        });
     }
 }
 

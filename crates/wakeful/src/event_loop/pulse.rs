@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::sys::clock::Clock;
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 /// How the loop spent its time since the last look.
@@ -76,11 +77,11 @@ impl Pulse {
         }
     }
 
-    /// Drops the function at the end of the loop. In a forked child (`is_inherited`) it is leaked.
-    pub(super) fn end(&self, is_inherited: bool) {
+    /// Drops the function at the end of the loop. In a forked child of `process` it is leaked.
+    pub(super) fn end(&self, process: Process) {
         self.every.set(u64::MAX);
         let look = self.look.take();
-        if is_inherited { std::mem::forget(look) } else { drop(look) }
+        process.each_unless_forked(look, drop);
     }
 }
 

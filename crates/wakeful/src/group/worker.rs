@@ -63,16 +63,20 @@ impl Worker {
             }
             let _ = started.send(Ok(event_loop.handle()));
             let ran = event_loop.run();
-            if event_loop.handle().process().is_forked() {
-                // In a forked child only a copy of this thread exists, and locks of other threads
-                // (for example, of the log) may stay locked for ever.
-                drop(event_loop);
+            let process = *event_loop.handle().process();
+            // In a forked child only a copy of this thread exists, and locks of other threads (for
+            // example, of the log) may stay locked for ever.
+            if !process.is_forked() {
+                if !told.load(Ordering::Acquire) {
+                    log_end(&own_name, &ran);
+                }
+                let _ = last_turn.send(());
+            }
+            // A destructor may fork, too.
+            drop(event_loop);
+            if process.is_forked() {
                 end_main_of_child();
             }
-            if !told.load(Ordering::Acquire) {
-                log_end(&own_name, &ran);
-            }
-            let _ = last_turn.send(());
             ran
         })?;
         let handle = is_started

@@ -49,6 +49,8 @@ pub use self::child::Child;
 pub use self::command::Command;
 #[doc(hidden)]
 pub use crate::sys::fork_check::ProcessMark;
+#[doc(hidden)]
+pub use crate::sys::thread::start_thread;
 
 /// The standard input of a child, to write to.
 pub type ChildStdin = crate::net::pipe::Sender;

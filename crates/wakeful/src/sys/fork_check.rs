@@ -97,6 +97,20 @@ impl Process {
         FORKS.load(Ordering::Relaxed) != self.forks
     }
 
+    /// Passes each of `values` to `f`, which may fork. In a forked child, the others are leaked.
+    pub(crate) fn each_unless_forked<T>(
+        &self,
+        values: impl IntoIterator<Item = T>,
+        mut f: impl FnMut(T),
+    ) {
+        let mut values = values.into_iter();
+        while !self.is_forked() {
+            let Some(value) = values.next() else { return };
+            f(value);
+        }
+        std::mem::forget(values);
+    }
+
     /// Are both the same process? Unlike [`is_forked`](Self::is_forked) this also recognises a
     /// child of a bare `clone(2)`, if `other` was made there.
     #[inline]

@@ -41,9 +41,11 @@ pub(crate) fn discard_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(discard);
 }
 
-/// Wakes `waker`, and contains a panic in it.
+/// Wakes `waker` and drops it. Contains a panic in each of both: by `Waker::wake`, the drop could
+/// panic during the panic of the wake, which would abort the process.
 pub(crate) fn wake(waker: Waker) {
-    contain(|| waker.wake());
+    contain(|| waker.wake_by_ref());
+    discard(waker);
 }
 
 /// Swallows a panic that nobody is told of. The loop of this thread counts it.

@@ -37,12 +37,13 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Starts a thread with this name.
+/// Starts a thread with this name. No child that is forked meanwhile, or while the thread ends,
+/// waits for it when it starts a thread itself.
 ///
 /// # Errors
 /// A limit is reached, or the kernel refuses the thread; the message says why, as far as that can
 /// be known. Or the name has a NUL byte, for which the standard library would panic.
-pub(crate) fn start_thread<T: Send + 'static>(
+pub fn start_thread<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 /// How many things may be added, in addition to one for each thing that the loop had.
@@ -56,10 +57,15 @@ impl Late {
         }
     }
 
-    /// Drops everything, including what the drops add. `false`: there was nothing.
-    pub(crate) fn drop_all(&self) -> bool {
+    /// Drops everything, including what the drops add. `false`: there was nothing, or this is a
+    /// forked child of `process`, where it is leaked.
+    pub(crate) fn drop_all(&self, process: Process) -> bool {
         let mut any = false;
         loop {
+            if process.is_forked() {
+                std::mem::forget(self.waiting.take());
+                return false;
+            }
             let first = self.waiting.borrow_mut().pop_front();
             let Some(first) = first else { return any };
             any = true;

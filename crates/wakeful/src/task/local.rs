@@ -50,7 +50,7 @@ use crate::heartbeat::Running;
 use crate::metrics::Counters;
 use crate::ready_queue::{Drained, Node};
 use crate::sys::clock::{Clock, between};
-use crate::sys::fork_check::ProcessMark;
+use crate::sys::fork_check::{Process, ProcessMark};
 use crate::sys::panics;
 
 /// The loop's tasks and its ready list, on its thread.
@@ -276,7 +276,7 @@ impl Local {
     ///
     /// In a forked child (`is_inherited`) neither futures nor closures are dropped: see
     /// [`abandon`].
-    pub(crate) fn end(&self, is_inherited: bool) {
+    pub(crate) fn end(&self, process: Process) {
         // The loop may be marked asleep, between `prepare_to_park` and a turn.
         self.take_remote();
         // From here on, `schedule` also sends this thread's wakes to the queue, which refuses them
@@ -288,7 +288,7 @@ impl Local {
             // SAFETY: taken out of its queue, on the loop's thread.
             unsafe {
                 let kind = node.as_ref().kind();
-                if is_inherited { (kind.leave)(node) } else { (kind.discard)(node) }
+                if process.is_forked() { (kind.leave)(node) } else { (kind.discard)(node) }
             }
         }
         // Each place is visited once. No place is filled any more: a task that a drop spawns gets
@@ -298,20 +298,20 @@ impl Local {
             let task = self.tasks.borrow().get(place).copied();
             match task {
                 // SAFETY: a task in the list is alive and ours. Both take it off the list.
-                Some(header) if is_inherited => unsafe { abandon(header, self) },
+                Some(header) if process.is_forked() => unsafe { abandon(header, self) },
                 // SAFETY: as above.
                 Some(header) => unsafe { header::cancel(header) },
                 None => {}
             }
         }
         debug_assert_eq!(self.tasks(), 0, "a task has no place while its loop ends");
-        self.drop_late();
+        self.drop_late(process);
     }
 
     /// Drops the futures that were spawned since the end began. `false`: there was none. The loop
     /// must be entered.
-    pub(crate) fn drop_late(&self) -> bool {
-        self.late.drop_all()
+    pub(crate) fn drop_late(&self, process: Process) -> bool {
+        self.late.drop_all(process)
     }
 }
 

@@ -234,7 +234,10 @@ impl Future for Scope {
         ready!(coop::poll_proceed(cx));
         if !self.is_empty() {
             self.members().wait(cx.waker());
-            return Poll::Pending;
+            // The waker's clone is user code, and may have taken a turn of the loop.
+            if !self.is_empty() {
+                return Poll::Pending;
+            }
         }
         coop::made_progress();
         Poll::Ready(())

@@ -11,6 +11,7 @@ mod backend;
 #[path = "../contract/background.rs"]
 mod background;
 mod child;
+mod destructors;
 mod foreign_wakers;
 #[path = "../refused/mod.rs"]
 mod refused;
@@ -44,6 +45,10 @@ use self::background::{Background, LONG, until_asleep};
 use self::child::{
     ForkingHook, bare_clone, fork, fork_and_wait, in_child, in_child_of, in_child_with,
     one_at_a_time, report, verdict,
+};
+use self::destructors::{
+    a_child_of_a_destructor_on_a_thread_of_ours_ends,
+    a_fork_in_a_destructor_at_a_loop_s_end_leaves_the_rest_to_the_parent,
 };
 use self::foreign_wakers::{
     a_handle_in_the_child_forgets_who_awaits_it_in_the_parent,
@@ -86,6 +91,8 @@ on_every_backend! {
     the_blocking_pool_of_the_child_is_its_own,
     a_directory_that_a_child_without_threads_reads_on_is_an_error_and_no_end,
     a_child_that_returns_from_blocking_work_ends,
+    a_child_of_a_destructor_on_a_thread_of_ours_ends,
+    a_fork_in_a_destructor_at_a_loop_s_end_leaves_the_rest_to_the_parent,
     a_child_that_returns_on_a_thread_of_ours_waits_for_no_lock,
     a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody,
     fork_and_exec_leaks_no_descriptor,

@@ -6,7 +6,8 @@ use std::any::Any;
 use std::mem::take;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
+
+use wakeful::process::start_thread;
 
 /// The most that a loop frees itself.
 pub(super) const MOST_KEYS: usize = 10_000;
@@ -43,8 +44,8 @@ fn give(entries: Entries) -> bool {
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     if thread.is_none() {
         let (give, given) = channel::<Entries>();
-        let name = thread::Builder::new().name("kv-free".to_owned());
-        *thread = name.spawn(move || given.into_iter().for_each(drop)).ok().map(|_| give);
+        let free = move || given.into_iter().for_each(drop);
+        *thread = start_thread("kv-free", free).ok().map(|_| give);
     }
     let thread = thread.clone();
     thread.is_some_and(|thread| thread.send(entries).is_ok())

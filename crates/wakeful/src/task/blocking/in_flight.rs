@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::job::Run;
+use crate::sys::fork_check::ProcessMark;
 use crate::task::Queue;
 
 thread_local! {
@@ -18,28 +19,39 @@ pub(crate) struct InFlight {
     calls: Mutex<usize>,
     none: Condvar,
     queue: Arc<Queue>,
+    /// In a forked child nothing is counted: a thread of the parent may have held the lock.
+    home: ProcessMark,
 }
 
 impl InFlight {
     pub(crate) fn new(queue: Arc<Queue>) -> Arc<Self> {
-        Arc::new(Self { calls: Mutex::new(0), none: Condvar::new(), queue })
+        Arc::new(Self {
+            calls: Mutex::new(0),
+            none: Condvar::new(),
+            queue,
+            home: ProcessMark::new(),
+        })
     }
 
-    /// Takes the lock. Nothing panics while it is held, so poisoning is ignored.
-    fn calls(&self) -> MutexGuard<'_, usize> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the lock. Nothing panics while it is held, so poisoning is ignored. `None`: this is a
+    /// forked child.
+    fn calls(&self) -> Option<MutexGuard<'_, usize>> {
+        if self.home.is_forked() {
+            return None;
+        }
+        Some(self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Is any work in flight? If the answer is no, wakes by work that has ended are in the loop's
     /// queue.
     pub(crate) fn any(&self) -> bool {
-        *self.calls() > 0
+        self.calls().is_some_and(|calls| *calls > 0)
     }
 
     /// Blocks until nothing is in flight.
     #[cfg(feature = "tokio")]
     pub(crate) fn wait_until_none(&self) {
-        let mut calls = self.calls();
+        let Some(mut calls) = self.calls() else { return };
         while *calls > 0 {
             calls = self.none.wait(calls).unwrap_or_else(PoisonError::into_inner);
         }
@@ -72,8 +84,12 @@ pub(super) struct Call(Option<Arc<InFlight>>);
 impl Call {
     pub(super) fn begin() -> Self {
         let here = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
+        let here = here.filter(|in_flight| {
+            let Some(mut calls) = in_flight.calls() else { return false };
+            *calls += 1;
+            true
+        });
         if let Some(in_flight) = &here {
-            *in_flight.calls() += 1;
             // If Tokio owns the sleep, the loop must check whether the sleep may continue.
             in_flight.queue.wake();
         }
@@ -84,7 +100,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let Some(in_flight) = &self.0 else { return };
-        let mut calls = in_flight.calls();
+        let Some(mut calls) = in_flight.calls() else { return };
         *calls -= 1;
         if *calls == 0 {
             in_flight.none.notify_all();
@@ -115,5 +131,22 @@ impl Run for Counted {
 
     fn wake_waiter(&self) {
         self.job.wake_waiter();
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+    use crate::sys::bell::LoopBell;
+
+    #[test]
+    fn in_a_forked_child_nothing_is_counted_and_no_lock_is_taken() {
+        let mut in_flight = InFlight::new(Arc::new(Queue::new(LoopBell::Counting(Arc::default()))));
+        Arc::get_mut(&mut in_flight).unwrap().home = ProcessMark::of_parent();
+        let _held = in_flight.calls.lock().unwrap();
+        let _entered = in_flight.enter();
+        assert!(Call::begin().0.is_none());
+        drop(Call(Some(in_flight.clone())));
+        assert!(!in_flight.any());
     }
 }

@@ -297,6 +297,14 @@ impl Pool {
         }
     }
 
+    /// Ends this thread if user code has forked on it, and has returned in the child, where this is
+    /// the main thread. No work comes there, and the locks may stay locked for ever.
+    fn end_in_child(&self) {
+        if self.is_forked() {
+            end_main_of_child();
+        }
+    }
+
     /// The work of one thread.
     fn serve(&'static self) {
         // If the CPUs of the mask are gone, the present mask is as good.
@@ -310,15 +318,15 @@ impl Pool {
                 if let Some(failure) = failure {
                     failure.tell();
                 }
+                self.end_in_child();
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
-                    // The closure forked, and returned in the child, where this is the main thread.
-                    // No work comes there, and the locks may stay locked for ever.
                     std::mem::forget(job);
                     end_main_of_child();
                 }
                 // If nobody wants the outcome, it is dropped with the job.
                 panics::discard(job);
+                self.end_in_child();
                 state = self.state();
                 state.idle += 1;
             }
@@ -330,6 +338,7 @@ impl Pool {
             if self.errands.are_due() {
                 drop(state);
                 self.errands.run();
+                self.end_in_child();
                 state = self.state();
                 // Meanwhile a job may have come.
                 continue;

@@ -1,0 +1,114 @@
+//! Destructors that fork, of what our code drops. The child goes on there.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use super::backend::Backend;
+use super::background::LONG;
+use super::child::{fork, one_at_a_time};
+use super::while_it_is_locked;
+
+/// Forks in its drop, and tells the parent the child's number.
+struct Forks {
+    child: mpsc::Sender<libc::pid_t>,
+    uses_a_pool: bool,
+}
+
+impl Drop for Forks {
+    fn drop(&mut self) {
+        let child = fork();
+        if child > 0 {
+            self.child.send(child).unwrap();
+            return;
+        }
+        // One that continues is killed, which threads of the pool would put off.
+        wakeful::signal::unblock(&[libc::SIGALRM]).unwrap();
+        // SAFETY: no memory is involved.
+        unsafe { libc::alarm(10) };
+        if self.uses_a_pool {
+            wakeful::block_on(async { wakeful::task::spawn_blocking(|| ()).await.unwrap() });
+        }
+    }
+}
+
+/// Takes a lock if it is dropped in a child.
+struct Locks {
+    lock: Arc<Mutex<()>>,
+    parent: u32,
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        if std::process::id() != self.parent {
+            drop(self.lock.lock().unwrap());
+        }
+    }
+}
+
+fn has_ended_by_itself(children: &mpsc::Receiver<libc::pid_t>) {
+    let child = children.recv_timeout(LONG).unwrap();
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "it ended by itself");
+}
+
+pub(super) fn a_fork_in_a_destructor_at_a_loop_s_end_leaves_the_rest_to_the_parent<B: Backend>() {
+    let _one = one_at_a_time();
+    let parent = std::process::id();
+    let mut event_loop = B::event_loop();
+    let lock = Arc::new(Mutex::new(()));
+    let locks = || Locks { lock: lock.clone(), parent };
+    let (child, children) = mpsc::channel();
+    let forks = Forks { child, uses_a_pool: false };
+    let of_another = locks();
+    event_loop
+        .spawn(async move {
+            let _forks = forks;
+            std::future::pending::<()>().await;
+        })
+        .detach();
+    event_loop
+        .spawn(async move {
+            let _locks = of_another;
+            std::future::pending::<()>().await;
+        })
+        .detach();
+    event_loop.turn(Some(Duration::ZERO)).unwrap();
+    let (of_callback, of_hook) = (locks(), locks());
+    event_loop.run_next_turn(move || drop(of_callback));
+    let hook = event_loop.after_turn(move || _ = &of_hook);
+    while_it_is_locked(&lock, || {
+        drop(event_loop);
+        if std::process::id() != parent {
+            // SAFETY: the child ends here, without running what its parent has registered.
+            unsafe { libc::_exit(0) };
+        }
+    });
+    drop(hook);
+    has_ended_by_itself(&children);
+}
+
+pub(super) fn a_child_of_a_destructor_on_a_thread_of_ours_ends<B: Backend>() {
+    let _one = one_at_a_time();
+    let (child, children) = mpsc::channel();
+    let forks = |uses_a_pool| Forks { child: child.clone(), uses_a_pool };
+    for uses_a_pool in [false, true] {
+        let group = B::group().loops(1).build().unwrap();
+        let forks = forks(uses_a_pool);
+        let pending = move || async move {
+            let _forks = forks;
+            std::future::pending::<()>().await;
+        };
+        group.handles()[0].spawn(pending).unwrap().detach();
+        group.handles()[0].post_and_wait(|| ()).unwrap();
+        group.shutdown(Duration::ZERO).unwrap();
+        has_ended_by_itself(&children);
+    }
+    // The outcome of work that nobody awaits.
+    let outcome = forks(false);
+    B::block_on(async { wakeful::task::spawn_blocking(move || outcome).detach() });
+    has_ended_by_itself(&children);
+    // The parent's pool continues.
+    assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
+}
