@@ -141,7 +141,7 @@ mod tests {
     fn what_was_written_is_read_again() {
         let mut recording = Recording::new(0..1_000_000_000, 0);
         for at in (0..1_000_000_000).step_by(1_000_000) {
-            let request = Request { intended: at, possible: at, sent: at, kind: 0 };
+            let request = Request { intended: at, sent: at, kind: 0 };
             recording.answered(request, at + 50_000);
         }
         let mut text = Vec::new();
