@@ -256,7 +256,7 @@ fn write(
     if !arguments.json && !results.runs.is_empty() {
         print(&(table::by_rate(results, 10_000.0, style(arguments)) + "\n"))?;
     }
-    outputs.write(results, &[])?;
+    outputs.write(results, Vec::new())?;
     match &arguments.plot {
         Some(path) if arguments.plot_server.is_empty() => plot(path, experiment, results),
         Some(path) => plot_some(path, &arguments.plot_server, results),

@@ -6,22 +6,24 @@
 
 use crate::bench::{Bench, BenchError, Block, Load};
 use crate::results::{Comparison, Floor, Metric};
-use crate::series::{Figures, Series};
+use crate::series::{Figures, Series, Slices};
 use crate::servers::ServerSpec;
 use crate::statistics::{self, MIN_PAIRS};
 
-/// How much is measured.
+/// How much is measured, and what is kept of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Pairs of A and B; at least [`MIN_PAIRS`], or nothing can be claimed.
     pub pairs: usize,
     /// Pairs of A against A.
     pub noise_pairs: usize,
+    /// What is kept of the slices of each block.
+    pub slices: Slices,
 }
 
 impl Default for Size {
     fn default() -> Self {
-        Self { pairs: 10, noise_pairs: MIN_PAIRS }
+        Self { pairs: 10, noise_pairs: MIN_PAIRS, slices: Slices::default() }
     }
 }
 
@@ -38,10 +40,10 @@ pub struct Pairs {
     pub b: Option<Series>,
 }
 
-fn keep(series: &mut Option<Series>, server: &ServerSpec, block: &Block) {
+fn keep(series: &mut Option<Series>, server: &ServerSpec, block: Block, slices: Slices) {
     match series {
         Some(series) => series.add(block),
-        None => *series = Some(Series::new(server.name(), block)),
+        None => *series = Some(Series::new(server.name(), block, slices)),
     }
 }
 
@@ -85,13 +87,13 @@ pub fn measure(
         }
         if is_noise {
             measured.noise.push((Figures::of(&one), Figures::of(&other)));
-            keep(&mut measured.a, a, &one);
-            keep(&mut measured.a, a, &other);
+            keep(&mut measured.a, a, one, size.slices);
+            keep(&mut measured.a, a, other, size.slices);
         } else {
             let (of_a, of_b) = if pair % 2 == 0 { (one, other) } else { (other, one) };
             measured.pairs.push((Figures::of(&of_a), Figures::of(&of_b)));
-            keep(&mut measured.a, a, &of_a);
-            keep(&mut measured.b, b, &of_b);
+            keep(&mut measured.a, a, of_a, size.slices);
+            keep(&mut measured.b, b, of_b, size.slices);
         }
         if bench.is_interrupted() {
             break;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::bench::{Bench, BenchError, Load};
 use crate::results::{Percentiles, Run, Validity};
 use crate::schedule::{Rate, Schedule};
-use crate::series::Series;
+use crate::series::{Series, Slices};
 use crate::servers::ServerSpec;
 
 /// Where the search begins, in requests per second, unless a block would take too long there.
@@ -341,7 +341,8 @@ impl Search<'_, '_> {
             if error.is_interrupted() { Stopped::Interrupted } else { Stopped::Failed(error) }
         })?;
         let is_partial = block.measurement.interrupted;
-        let series = Series::new(self.server.name(), &block);
+        // No more than the best blocks are kept, which are few.
+        let series = Series::new(self.server.name(), block.clone(), Slices::Histograms);
         let run = series.run();
         self.note = self.note.take().or_else(|| series.note());
         let own = block.measurement.validity();
@@ -349,7 +350,7 @@ impl Search<'_, '_> {
         self.runs.push(run);
         if is_kept && !is_partial {
             match &mut self.best {
-                Some(best) if best.rate == rate => best.blocks.add(&block),
+                Some(best) if best.rate == rate => best.blocks.add(block),
                 best => *best = Some(Best { rate, blocks: series }),
             }
         }

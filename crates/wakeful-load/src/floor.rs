@@ -9,7 +9,7 @@ use crate::generator::Plan;
 use crate::null_server::{NullServerThread, Slowness};
 use crate::protocol::{InvalidTemplate, LARGEST_FRAME, Protocol, Requests, Template};
 use crate::results::Floor;
-use crate::series::Series;
+use crate::series::{Series, Slices};
 use crate::servers::ServerSpec;
 
 /// The time in which 50k/s give p99.9 enough samples.
@@ -61,7 +61,7 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
         Err(error) => BenchError::Kernel { doing: "the null server cannot accept", error },
         Ok(()) => error,
     })?;
-    let run = Series::new(spec.name(), &block).run();
+    let run = Series::new(spec.name(), block, Slices::Figures).run();
     let gaps = gaps::on_cpu(bench.cpu).ok();
     Ok(Floor { rate, response: run.response, send_lag: run.send_lag, gaps, validity: run.validity })
 }

@@ -39,13 +39,13 @@ impl Log {
     /// Makes a log of several runs, each under its tag, with an entry for each slice of their time.
     /// The runs follow each other as if no time had passed in between.
     #[must_use]
-    pub fn of_runs(runs: &[(String, Recording)]) -> Self {
+    pub fn of_runs(runs: Vec<(String, Recording)>) -> Self {
         let mut start = Duration::ZERO;
         let mut entries = Vec::new();
         for (tag, recording) in runs {
-            for histogram in &recording.intervals {
+            for histogram in recording.intervals {
                 let (tag, length) = (Some(tag.clone()), recording.interval);
-                entries.push(Entry { tag, start, length, histogram: histogram.clone() });
+                entries.push(Entry { tag, start, length, histogram });
                 start += length;
             }
         }
@@ -141,11 +141,11 @@ mod tests {
     fn what_was_written_is_read_again() {
         let mut recording = Recording::new(0..1_000_000_000, 0);
         for at in (0..1_000_000_000).step_by(1_000_000) {
-            let request = Request { intended: at, possible: at, sent: at, kind: 0 };
+            let request = Request { intended: at, sent: at, kind: 0 };
             recording.answered(request, at + 50_000);
         }
         let mut text = Vec::new();
-        let written = Log::of_runs(&[("a, b".to_owned(), recording.clone())]);
+        let written = Log::of_runs(vec![("a, b".to_owned(), recording.clone())]);
         written.write(&mut text, SystemTime::UNIX_EPOCH).unwrap();
         let mut log = Log::read(&text).unwrap();
         assert_eq!(log.entries.len(), 10);

@@ -23,8 +23,6 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Request {
     /// When it was due.
     pub(crate) intended: u64,
-    /// When it could be sent: `intended`, or when a connection was free.
-    pub(crate) possible: u64,
     /// When it was handed to the kernel.
     pub(crate) sent: u64,
     /// Which of several requests it is.
@@ -44,8 +42,8 @@ pub struct Recording {
     pub response: Histogram<u64>,
     /// Service times of the answered requests: done − sent.
     pub service: Histogram<u64>,
-    /// How late the generator sent requests: sent − intended, minus the time during which all
-    /// connections were at their limit.
+    /// How late the generator was: sent − intended. If all connections were at their limit when the
+    /// generator came to a request, only the time until then counts.
     pub send_lag: Histogram<u64>,
     /// Response times by kind of request. The list is empty if there is only one kind.
     pub by_kind: Vec<Histogram<u64>>,
@@ -113,9 +111,17 @@ impl Recording {
         self.window.start <= now
     }
 
-    pub(crate) fn sent(&mut self, request: Request) {
-        self.send_lag.saturating_record(request.sent - request.possible);
-        self.waited_for_connection += u64::from(request.possible > request.intended);
+    /// Records a request for which a connection was free.
+    pub(crate) fn sent_at_once(&mut self, intended: u64, sent: u64) {
+        self.send_lag.saturating_record(sent - intended);
+    }
+
+    /// Records a request to which the generator came at `now`, when all connections were at their
+    /// limit. The wait that begins now is the server's. But a generator that stood still until now
+    /// has not read answers either, and so has kept the connections at their limit itself.
+    pub(crate) fn waits(&mut self, intended: u64, now: u64) {
+        self.send_lag.saturating_record(now - intended);
+        self.waited_for_connection += 1;
     }
 
     /// Notes that a successful answer came, to whichever request.

@@ -3,10 +3,12 @@
 //!
 //! The distributions are merged and judged together; [`Figures`] keeps those of each block.
 
+use hdrhistogram::Histogram;
+
 use crate::bench::Block;
 use crate::generator::Measurement;
 use crate::recorder::Recording;
-use crate::results::{Cpu, Run, Validity};
+use crate::results::{Cpu, Interval, Run, Validity};
 use crate::summary::{self, Surroundings};
 use crate::validity;
 
@@ -57,12 +59,26 @@ impl Figures {
     }
 }
 
+/// What a series keeps of the slices of its blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Slices {
+    /// Their figures. So a further block takes little memory.
+    #[default]
+    Figures,
+    /// Their figures, and their histograms for a log: a block has up to 60, of 270 KB each.
+    Histograms,
+}
+
 /// Blocks of one server under one load.
 #[derive(Debug, Clone)]
 pub struct Series {
     server: String,
     whole: Measurement,
     figures: Vec<Figures>,
+    kept: Slices,
+    /// How many slices all blocks have, and the figures of those that are not empty.
+    slices: usize,
+    timeline: Vec<Interval>,
     cpu: Option<Cpu>,
     /// In how many blocks the server's processes changed while they were measured.
     changed: usize,
@@ -76,25 +92,30 @@ pub struct Series {
 impl Series {
     /// Makes a series of one block.
     #[must_use]
-    pub fn new(server: &str, block: &Block) -> Self {
+    pub fn new(server: &str, block: Block, kept: Slices) -> Self {
         let mut series = Self {
             server: server.to_owned(),
-            figures: vec![Figures::of(block)],
+            figures: vec![Figures::of(&block)],
+            kept,
+            slices: 0,
+            timeline: Vec::new(),
             cpu: block.cpu,
             changed: 0,
             steal: block.steal,
             repeated: block.repeated,
             spoilt: 0,
             most_outside: 0.0,
-            whole: block.measurement.clone(),
+            whole: block.measurement,
         };
-        series.look_at(block);
+        series.look_at(block.processes_changed, block.spoilt.then_some(block.outside));
+        let slices = std::mem::take(&mut series.whole.recording.intervals);
+        series.add_slices(slices);
         series
     }
 
     /// Adds another block.
-    pub fn add(&mut self, block: &Block) {
-        self.figures.push(Figures::of(block));
+    pub fn add(&mut self, mut block: Block) {
+        self.figures.push(Figures::of(&block));
         self.cpu = self.cpu.zip(block.cpu).map(|(sum, cpu)| Cpu {
             user: sum.user + cpu.user,
             system: sum.system + cpu.system,
@@ -105,15 +126,26 @@ impl Series {
         });
         self.steal += block.steal;
         self.repeated += block.repeated;
+        self.look_at(block.processes_changed, block.spoilt.then_some(block.outside));
+        self.add_slices(std::mem::take(&mut block.measurement.recording.intervals));
         self.whole.add(&block.measurement);
-        self.look_at(block);
     }
 
-    fn look_at(&mut self, block: &Block) {
-        self.changed += usize::from(block.processes_changed);
-        if block.spoilt {
+    /// `spoilt_by` is how much of a CPU other programs used, if that spoilt the block.
+    fn look_at(&mut self, processes_changed: bool, spoilt_by: Option<f64>) {
+        self.changed += usize::from(processes_changed);
+        if let Some(outside) = spoilt_by {
             self.spoilt += 1;
-            self.most_outside = self.most_outside.max(block.outside);
+            self.most_outside = self.most_outside.max(outside);
+        }
+    }
+
+    fn add_slices(&mut self, slices: Vec<Histogram<u64>>) {
+        let recording = &mut self.whole.recording;
+        self.timeline.extend(summary::timeline(&slices, recording.interval, self.slices));
+        self.slices += slices.len();
+        if self.kept == Slices::Histograms {
+            recording.intervals.extend(slices);
         }
     }
 
@@ -129,10 +161,10 @@ impl Series {
         &self.server
     }
 
-    /// Returns the merged distributions of all blocks.
+    /// Returns the merged distributions of all blocks. Those of slices are there if they were kept.
     #[must_use]
-    pub fn recording(&self) -> &Recording {
-        &self.whole.recording
+    pub fn into_recording(self) -> Recording {
+        self.whole.recording
     }
 
     /// Returns a sentence for the reader if the CPU time is left out because the server's processes
@@ -158,7 +190,7 @@ impl Series {
             blocks: self.figures.len(),
             repeated: self.repeated,
         };
-        let mut run = summary::run(&self.server, &self.whole, around);
+        let mut run = summary::run(&self.server, &self.whole, self.timeline.clone(), around);
         run.spoilt = self.spoilt;
         if self.spoilt > 0 {
             let mut all = match run.validity {
@@ -174,5 +206,63 @@ impl Series {
             run.validity = Validity::Invalid { reasons: all, up_to: None };
         }
         run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::Request;
+
+    const SLICES: usize = 60;
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A block with a request in each slice but the first. Its response time is `index` µs.
+    fn block(index: u64) -> Block {
+        let window = 0..SLICES as u64 * SECOND;
+        let mut recording = Recording::new(window.clone(), 0);
+        for intended in window.step_by(SECOND as usize).skip(1) {
+            let request = Request { intended, sent: intended, kind: 0 };
+            recording.answered(request, intended + index * 1000);
+        }
+        Block {
+            measurement: Measurement::of(recording),
+            cpu: None,
+            processes_changed: false,
+            steal: 0.0,
+            outside: 0.0,
+            repeated: 0,
+            spoilt: false,
+        }
+    }
+
+    fn series(blocks: u64, kept: Slices) -> Series {
+        let mut series = Series::new("a", block(1), kept);
+        (2..=blocks).for_each(|index| series.add(block(index)));
+        series
+    }
+
+    fn histograms(series: Series) -> usize {
+        let recording = series.into_recording();
+        3 + recording.by_kind.len() + recording.intervals.len()
+    }
+
+    #[test]
+    fn further_blocks_take_no_further_histograms_unless_a_log_needs_them() {
+        let [few, many] = [10, 100].map(|blocks| histograms(series(blocks, Slices::Figures)));
+        assert_eq!(few, many);
+        assert_eq!(histograms(series(2, Slices::Histograms)), 3 + 2 * SLICES);
+    }
+
+    #[test]
+    fn the_figures_of_all_slices_are_there_whatever_else_is_kept() {
+        for kept in [Slices::Figures, Slices::Histograms] {
+            let run = series(3, kept).run();
+            assert_eq!((run.blocks, run.response.count), (3, 3 * (SLICES as u64 - 1)));
+            let slices = run.timeline.iter().map(|slice| (slice.start, slice.max / 1000));
+            let expected = (0..3 * SLICES).filter(|index| index % SLICES > 0);
+            let expected = expected.map(|index| (index as f64, (index / SLICES + 1) as u64));
+            assert!(slices.eq(expected), "{:?}", run.timeline);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Turns the recording of a run into its results.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 
 use crate::generator::Measurement;
@@ -63,7 +65,8 @@ impl Measurement {
     #[must_use]
     pub fn to_run(&self, server: &str) -> Run {
         let around = Surroundings { blocks: 1, ..Surroundings::default() };
-        run(server, self, around)
+        let recording = &self.recording;
+        run(server, self, timeline(&recording.intervals, recording.interval, 0), around)
     }
 }
 
@@ -82,7 +85,12 @@ pub struct Surroundings {
 
 /// Makes the results of a measurement.
 #[must_use]
-pub fn run(server: &str, measurement: &Measurement, around: Surroundings) -> Run {
+pub(crate) fn run(
+    server: &str,
+    measurement: &Measurement,
+    timeline: Vec<Interval>,
+    around: Surroundings,
+) -> Run {
     let plan = &measurement.plan;
     let recording = &measurement.recording;
     Run {
@@ -103,7 +111,7 @@ pub fn run(server: &str, measurement: &Measurement, around: Surroundings) -> Run
         kinds: kinds(measurement),
         cpu: around.cpu,
         steal: around.steal,
-        timeline: timeline(measurement),
+        timeline,
         validity: judge(measurement),
         blocks: around.blocks,
         repeated: around.repeated,
@@ -124,13 +132,18 @@ pub fn kinds(measurement: &Measurement) -> Vec<KindOfRequest> {
     of_kinds.map(kind).collect()
 }
 
-fn timeline(measurement: &Measurement) -> Vec<Interval> {
-    let length = measurement.recording.interval.as_secs_f64();
-    let intervals = measurement.recording.intervals.iter().enumerate();
-    intervals
+/// Returns the figures of slices of this length, without those that are empty. `before` is how many
+/// slices there were before these.
+pub(crate) fn timeline(
+    slices: &[Histogram<u64>],
+    length: Duration,
+    before: usize,
+) -> Vec<Interval> {
+    let slices = slices.iter().enumerate();
+    slices
         .filter(|(_, histogram)| !histogram.is_empty())
         .map(|(index, histogram)| Interval {
-            start: index as f64 * length,
+            start: (before + index) as f64 * length.as_secs_f64(),
             count: histogram.len(),
             p50: histogram.value_at_quantile(0.5),
             p99: histogram.value_at_quantile(0.99),

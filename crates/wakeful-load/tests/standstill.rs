@@ -1,12 +1,16 @@
-//! A generator that stands still while it waits for the last answers: others have its CPU, or its
-//! machine is paused. It must not take its own pause for the server's.
+//! A generator that stands still: others have its CPU, or its machine is paused. It must not take
+//! its own pause for the server's, neither in the measured time nor while it waits for the last
+//! answers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use wakeful_load::{Check, Measurement, Plan, Protocol, Requests, Schedule, Template, Watch};
+use wakeful_load::internals::null_server::{NullServerThread, Slowness};
+use wakeful_load::{
+    Check, Measurement, Plan, Protocol, Requests, Schedule, Template, Validity, Watch,
+};
 
 /// The generator's patience.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -148,4 +152,58 @@ fn a_failure_says_where_the_requests_are() {
         "no answer in time: {failed} requests were sent, on 99 of 100 connections (there, 0"
     );
     assert!(why.starts_with(&told), "{why}");
+}
+
+/// A pause for more than half of the measured time.
+struct PausedOnce {
+    is_measured: bool,
+}
+
+const MEASURED: Duration = Duration::from_millis(300);
+const MOST_OF_IT: Duration = Duration::from_millis(200);
+
+impl Watch for PausedOnce {
+    fn window_begins(&mut self) {
+        self.is_measured = true;
+    }
+
+    fn check(&mut self) -> Check {
+        if std::mem::take(&mut self.is_measured) {
+            thread::sleep(MOST_OF_IT);
+        }
+        Check::GoOn
+    }
+}
+
+/// Few of the requests that were due in the pause find a free connection after it.
+#[test]
+fn a_pause_is_the_generator_s_also_where_requests_then_wait_for_a_connection() {
+    const CONNECTIONS: usize = 4;
+    let server = NullServerThread::start(None, Slowness::default()).unwrap();
+    let plan = Plan::new(server.target().clone())
+        .requests(Requests::new(Protocol::Frames, &Template::of_size(16)).unwrap())
+        .schedule(Schedule::Constant(20_000.0))
+        .connections(CONNECTIONS)
+        .in_flight(1)
+        .warm_up(Duration::ZERO)
+        .duration(MEASURED)
+        .patience(Duration::from_secs(20));
+    let measurement = plan.run_watched(&mut PausedOnce { is_measured: false }).unwrap();
+    let recording = &measurement.recording;
+    assert_eq!(recording.send_lag.len(), recording.offered);
+    // So many were due more than 5 ms before the pause was over. It begins up to a millisecond
+    // before the measured time.
+    const DUE_IN_IT: u64 = 20 * (200 - 1 - 5);
+    let late = recording.send_lag.count_between(5_000_000, u64::MAX);
+    assert!(late >= DUE_IN_IT, "{late}");
+    assert!(recording.waited_for_connection >= DUE_IN_IT - CONNECTIONS as u64, "{recording:?}");
+    // Whoever keeps the server from its CPU for seconds makes the pause matter little.
+    let response = Duration::from_nanos(recording.response.value_at_quantile(0.99));
+    let validity = measurement.validity();
+    let Validity::Invalid { reasons, up_to: None } = &validity else {
+        assert!(response > MOST_OF_IT * 8, "{validity:?}, {response:?}");
+        return;
+    };
+    let says_late = reasons.iter().any(|reason| reason.contains("late"));
+    assert!(says_late || response > MOST_OF_IT * 8, "{reasons:?}, {response:?}");
 }

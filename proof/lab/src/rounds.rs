@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use wakeful_load::Run;
 use wakeful_load::internals::bench::{Bench, BenchError, Block, Load};
-use wakeful_load::internals::series::{Figures, Series};
+use wakeful_load::internals::series::{Figures, Series, Slices};
 
 use crate::contender::Contender;
 
@@ -66,7 +66,7 @@ pub fn measure(
                 Ok(block) if block.measurement.interrupted => return Ok(measured),
                 Ok(mut block) => {
                     block.measurement.recording.forget_intervals();
-                    measured.keep((one, load), &contender.name, &block);
+                    measured.keep((one, load), &contender.name, block);
                 }
                 Err(error) if error.is_interrupted() => return Ok(measured),
                 Err(error @ BenchError::Kernel { .. }) => return Err(error),
@@ -82,10 +82,10 @@ pub fn measure(
 }
 
 impl Rounds {
-    fn keep(&mut self, cell: (usize, usize), name: &str, block: &Block) {
+    fn keep(&mut self, cell: (usize, usize), name: &str, block: Block) {
         match self.cells.get_mut(&cell) {
             Some(series) => series.add(block),
-            None => drop(self.cells.insert(cell, Series::new(name, block))),
+            None => drop(self.cells.insert(cell, Series::new(name, block, Slices::Figures))),
         }
     }
 

@@ -219,7 +219,8 @@ pub(super) struct Output {
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
-    /// Write the response times as an HdrHistogram interval log, in nanoseconds.
+    /// Write the response times as an HdrHistogram interval log, in nanoseconds. Until the end, it
+    /// needs up to 16 MB of memory for each block.
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
 }

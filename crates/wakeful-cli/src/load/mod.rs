@@ -18,7 +18,7 @@ use wakeful_load::internals::find_max::Promise;
 use wakeful_load::internals::null_server::{self, Slowness, Spread};
 use wakeful_load::internals::progress::Progress;
 use wakeful_load::internals::results::{Comparison, Floor, Results, SCHEMA};
-use wakeful_load::internals::series::Series;
+use wakeful_load::internals::series::{Series, Slices};
 use wakeful_load::internals::servers::ServerSpec;
 use wakeful_load::internals::statistics::MIN_PAIRS;
 use wakeful_load::internals::{compare, find_max, floor, format, machine, quiet};
@@ -82,7 +82,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     let interrupted = until_interrupted()?;
     let mut bench = bench(&arguments.machine, &interrupted)?;
     let outputs = Outputs::open(&arguments.output)?;
-    let mut measured = Measured::default();
+    let mut measured = Measured { slices: slices(arguments), ..Measured::default() };
     let outcome = measured.measure(&mut bench, arguments, &task);
     bench.progress.clear();
     let has_failed = outcome.is_err();
@@ -101,7 +101,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Refusal> {
         measured.notes.push("It was ended early: these are the results until then.".to_owned());
     }
     let (results, recordings) = measured.results(&bench.limits);
-    outputs.write(&results, &recordings)?;
+    outputs.write(&results, recordings)?;
     Ok(if bench.is_interrupted() {
         ExitCode::from(INTERRUPTED)
     } else if has_failed {
@@ -168,7 +168,16 @@ fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>
 }
 
 fn size_of_comparison(arguments: &Arguments) -> compare::Size {
-    compare::Size { pairs: arguments.pairs.into(), ..compare::Size::default() }
+    compare::Size {
+        pairs: arguments.pairs.into(),
+        slices: slices(arguments),
+        ..compare::Size::default()
+    }
+}
+
+/// Only --log needs the histograms of slices, which take most of the memory.
+fn slices(arguments: &Arguments) -> Slices {
+    if arguments.output.log.is_some() { Slices::Histograms } else { Slices::Figures }
 }
 
 /// Tells the user how long all of it will take.
@@ -193,6 +202,7 @@ fn expect(bench: &mut Bench<'_>, arguments: &Arguments, task: &Task) {
 struct Measured {
     floor: Option<Floor>,
     runs: Vec<Run>,
+    slices: Slices,
     /// The data for --log: a tag and the times, for each run that has them.
     recordings: Vec<(String, Recording)>,
     comparisons: Vec<Comparison>,
@@ -241,7 +251,7 @@ impl Measured {
                 }
                 let label = format!("{} {}", server.name(), load.plan.get_schedule());
                 let block = bench.block(server, load, &label)?;
-                self.keep(&Series::new(server.name(), &block));
+                self.keep(Series::new(server.name(), block, self.slices));
             }
         }
         Ok(())
@@ -255,8 +265,9 @@ impl Measured {
         b: &ServerSpec,
         load: &Load,
     ) -> Result<(), BenchError> {
-        let pairs = compare::measure(bench, a, b, load, size_of_comparison(arguments))?;
-        pairs.a.iter().chain(&pairs.b).for_each(|series| self.keep(series));
+        let mut pairs = compare::measure(bench, a, b, load, size_of_comparison(arguments))?;
+        let both = [pairs.a.take(), pairs.b.take()];
+        both.into_iter().flatten().for_each(|series| self.keep(series));
         if pairs.pairs.len() < MIN_PAIRS {
             let text = format!(
                 "{} pairs were measured: {MIN_PAIRS} are the least that can show a difference.",
@@ -282,15 +293,15 @@ impl Measured {
         self.note_once(found.note);
         self.runs.extend(found.runs);
         if let Some(best) = found.best {
-            self.record(&best.blocks, Some(best.rate));
+            self.record(best.blocks, Some(best.rate));
         }
         Ok(())
     }
 
-    fn keep(&mut self, series: &Series) {
+    fn keep(&mut self, series: Series) {
         let run = series.run();
-        self.record(series, run.rate);
         self.note_once(series.note());
+        self.record(series, run.rate);
         self.runs.push(run);
     }
 
@@ -298,10 +309,13 @@ impl Measured {
         self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
-    /// Keeps the times for --log.
-    fn record(&mut self, series: &Series, rate: Option<f64>) {
+    /// Keeps the times if they are for a log.
+    fn record(&mut self, series: Series, rate: Option<f64>) {
+        if self.slices == Slices::Figures {
+            return;
+        }
         let rate = rate.map_or_else(|| "closed".to_owned(), |rate| Rate(rate.round()).to_string());
-        self.recordings.push((format!("{}@{rate}", series.server()), series.recording().clone()));
+        self.recordings.push((format!("{}@{rate}", series.server()), series.into_recording()));
     }
 
     fn results(mut self, limits: &quiet::Limits) -> (Results, Vec<(String, Recording)>) {

@@ -71,7 +71,7 @@ impl Outputs {
     pub(crate) fn write(
         self,
         results: &Results,
-        recordings: &[(String, Recording)],
+        recordings: Vec<(String, Recording)>,
     ) -> Result<(), String> {
         let text = match self.stdout {
             Stdout::Nothing => String::new(),

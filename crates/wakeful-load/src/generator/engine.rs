@@ -69,15 +69,14 @@ impl Generator<'_> {
                 let Some(index) = self.next_free() else { return };
                 let now = self.now();
                 self.count_due(now);
-                self.start(index, now, now);
+                self.start_now(index, now);
                 continue;
             }
             if !self.backlog.is_empty()
                 && let Some(index) = self.next_free()
             {
                 if let Some(intended) = self.backlog.next() {
-                    let possible = self.now();
-                    self.start(index, intended, possible);
+                    self.start(index, intended);
                 }
                 continue;
             }
@@ -90,10 +89,15 @@ impl Generator<'_> {
             match self.next_free() {
                 Some(index) => {
                     debug_assert!(self.backlog.is_empty());
-                    self.start(index, intended, intended);
+                    self.start_now(index, intended);
                     now = self.now();
                 }
-                None => self.backlog.add(intended, &self.arrivals),
+                None => {
+                    if self.recording.covers(intended) {
+                        self.recording.waits(intended, now);
+                    }
+                    self.backlog.add(intended, &self.arrivals);
+                }
             }
         }
     }
@@ -132,12 +136,19 @@ impl Generator<'_> {
         }
     }
 
-    fn start(&mut self, index: usize, intended: u64, possible: u64) {
-        let draw = self.drawing.next();
-        let request = Request { intended, possible, sent: self.now(), kind: draw.kind };
+    /// Sends a request that has not waited for a connection.
+    fn start_now(&mut self, index: usize, intended: u64) {
+        let sent = self.start(index, intended);
         if self.recording.covers(intended) {
-            self.recording.sent(request);
+            self.recording.sent_at_once(intended, sent);
         }
+    }
+
+    /// Sends a request, and returns when it did.
+    fn start(&mut self, index: usize, intended: u64) -> u64 {
+        let draw = self.drawing.next();
+        let sent = self.now();
+        let request = Request { intended, sent, kind: draw.kind };
         if self.plan.use_of_connections == ConnectionUse::PerRequest
             && let Err(error) =
                 self.plan.target.begin_connect().and_then(|fd| self.install(index, fd))
@@ -146,13 +157,14 @@ impl Generator<'_> {
             // become a storm.
             self.refused += u64::from(error.kind() == io::ErrorKind::ConnectionRefused);
             self.failed(request, || format!("cannot connect: {}", shortage::explain(error)));
-            return;
+            return sent;
         }
         self.connections[index].request(request, draw);
         match self.connections[index].flush() {
             Ok(()) => self.offer(index),
             Err(error) => self.broken(index, &error),
         }
+        sent
     }
 
     fn on_event(&mut self, data: u64, flags: EventFlags) {

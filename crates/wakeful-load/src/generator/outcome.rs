@@ -139,3 +139,23 @@ impl Measurement {
         }
     }
 }
+
+#[cfg(test)]
+impl Measurement {
+    /// The result of a run that has recorded this.
+    pub(crate) fn of(recording: Recording) -> Self {
+        Self {
+            plan: Plan::new("127.0.0.1:1".parse().expect("it is an address")),
+            recording,
+            seconds: 1.0,
+            piled_up: 0,
+            reconnected: 0,
+            refused: 0,
+            first_failure: None,
+            failures: BTreeMap::new(),
+            protocol_errors: BTreeMap::new(),
+            interrupted: false,
+            robbed: 0.0,
+        }
+    }
+}

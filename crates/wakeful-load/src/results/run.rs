@@ -35,8 +35,8 @@ pub struct Run {
     pub response: Percentiles,
     /// Done − sent.
     pub service: Percentiles,
-    /// How late the generator sent requests: sent − intended, minus the wait for a connection,
-    /// which the server causes.
+    /// How late the generator was: sent − intended. If all connections were at their limit when the
+    /// generator came to a request, only the time until then counts.
     pub send_lag: Percentiles,
     /// One entry for each kind of request. The list is empty if there is only one kind.
     #[serde(default)]

@@ -23,7 +23,7 @@ fn open(protocol: Protocol, template: &Template) -> (Connection, UnixStream) {
 }
 
 fn ask(connection: &mut Connection) {
-    let request = Request { intended: 0, possible: 0, sent: 0, kind: 0 };
+    let request = Request { intended: 0, sent: 0, kind: 0 };
     connection.request(request, Draw::default());
     connection.flush().unwrap();
 }
