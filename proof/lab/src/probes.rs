@@ -210,6 +210,8 @@ mod tests {
         ];
         let (measured, notes) = measured(&scripts, 2);
         assert_eq!(measured.names().collect::<Vec<_>>(), ["good"]);
+        assert!(measured.failure("fails").is_some_and(|why| why.contains("no such kernel")));
+        assert_eq!(measured.failure("good"), None);
         assert_eq!(measured.of("good").iter().flatten().count(), 2);
         assert_eq!(notes.len(), scripts.len() - 1, "each once: {notes:?}");
         for (note, why) in notes.iter().zip([
