@@ -9,6 +9,9 @@ use wakeful_load::internals::validity;
 use super::master::Act;
 use crate::interleaved::Measured;
 
+/// How many characters of a reason a verdict shows. A note has all, with the server's last words.
+const SHOWN: usize = 100;
+
 /// A server under load while its operator acted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
@@ -92,7 +95,11 @@ impl Found {
         self.of(act).find_map(|(client, served)| {
             let did_nothing = |one: &Served| one.acts.is_empty();
             match served.failure(name) {
-                Some(why) => Some(format!("with {client} it failed: {why}")),
+                Some(why) => {
+                    let first_line = why.chars().take_while(|one| *one != '\n');
+                    let shown: String = first_line.take(SHOWN).collect();
+                    Some(format!("with {client} it failed: {shown}"))
+                }
                 None if served.of(name).iter().flatten().any(did_nothing) => {
                     Some(format!("with {client} no {} was over in time", act.name()))
                 }

@@ -147,7 +147,7 @@ mod tests {
         use Verdict::{CannotTell, DoesNotHold, Holds};
         let verdicts = |claims: [Claim; 2]| claims.map(|claim| claim.verdict);
         let mut failed = last(vec![served(&[], 0)]);
-        failed.fail(WAKEFUL, "the server died");
+        failed.fail(WAKEFUL, "the server died\nits last words");
         let claims = with_last(&[], failed);
         let why = "0 in 1 round; with the last clients it failed: the server died";
         assert!(claims.iter().all(|claim| claim.measured == why), "{claims:?}");
