@@ -74,8 +74,7 @@ fn call_fresh(bench: &Bench<'_>, contender: &Contender) -> Result<(Cold, bool), 
     let cpus = contender.cpus.of(bench);
     let machine = Baseline::take(&[std::process::id()], &bench.machine_cpus).ok();
     let ip = IpAddr::V6(Ipv6Addr::LOCALHOST);
-    let server = Server::start_untouched(&contender.server, ip, cpus.as_deref(), READY_WITHIN);
-    let server = server.map_err(|error| left_out(&error))?;
+    let server = Server::start_untouched(&contender.server, ip, cpus.as_deref(), READY_WITHIN)?;
     thread::sleep(ASLEEP);
     let addr: SocketAddr = server.addr().parse().map_err(|error| left_out(&error))?;
     let own_cpu = bench.cpu;

@@ -1,12 +1,14 @@
 //! Several contenders in interleaved rounds, A B C and then C B A, so that slow drifts favour no
 //! contender. Also what was measured of each contender, round by round.
 //!
-//! A contender that fails is left out from then on, with a note. It never ends the experiment.
+//! A contender that fails is left out, with a note. It never ends the experiment. If it failed
+//! after its start, [`Measured::failure`] says why, so that no claim about it holds by other parts.
 //! Figures of the same round are compared with each other ([`claims`](crate::claims)).
 
 use wakeful_load::internals::bench::{BenchError, Undisturbed};
 use wakeful_load::internals::program::ProgramError;
 use wakeful_load::internals::results::Cell;
+use wakeful_load::internals::servers::ServerError;
 
 use crate::lab::{Lab, LabError};
 
@@ -21,6 +23,13 @@ struct Contender<T> {
     name: String,
     /// One entry for each round. All are empty if the contender was left out.
     rounds: Vec<Option<T>>,
+    left_out: Option<LeftOut>,
+}
+
+#[derive(Debug)]
+struct LeftOut {
+    why: String,
+    had_started: bool,
 }
 
 /// The reason why a contender has no figures.
@@ -30,6 +39,8 @@ pub enum Failure {
     Interrupted,
     /// The machine is at fault, and not the contender.
     Machine(BenchError),
+    /// The contender did not start, or what measures it did not. It is left out.
+    NotStarted(String),
     /// The contender is at fault, and is left out.
     LeftOut(String),
 }
@@ -39,8 +50,15 @@ impl From<BenchError> for Failure {
         match error {
             error if error.is_interrupted() => Self::Interrupted,
             error @ BenchError::Kernel { .. } => Self::Machine(error),
-            error => Self::LeftOut(error.to_string()),
+            error @ BenchError::Load { .. } => Self::LeftOut(error.to_string()),
+            error => Self::NotStarted(error.to_string()),
         }
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        BenchError::from(error).into()
     }
 }
 
@@ -49,6 +67,9 @@ impl From<ProgramError> for Failure {
         match error {
             ProgramError::Interrupted => Self::Interrupted,
             ProgramError::Bench(error) => error.into(),
+            error @ (ProgramError::Cpus(_) | ProgramError::Spawn { .. }) => {
+                Self::NotStarted(error.to_string())
+            }
             error => Self::LeftOut(error.to_string()),
         }
     }
@@ -69,19 +90,17 @@ pub fn measure<T>(
     mut run: impl FnMut(&mut Lab<'_>, usize, &str) -> Result<Undisturbed<T>, Failure>,
 ) -> Result<Measured<T>, LabError> {
     let mut measured = Measured::new(contenders.iter().cloned(), rounds);
-    let mut failed: Vec<Option<String>> = vec![None; contenders.len()];
     let mut order: Vec<usize> = (0..contenders.len()).collect();
     'rounds: for round in 0..rounds {
         for &one in &order {
             if lab.bench.is_interrupted() {
                 break 'rounds;
             }
-            if failed[one].is_some() {
+            if measured.contenders[one].left_out.is_some() {
                 lab.bench.progress.end();
                 continue;
             }
-            let name = &contenders[one];
-            let label = format!("round {} of {rounds}: {part}: {name}", round + 1);
+            let label = format!("round {} of {rounds}: {part}: {}", round + 1, contenders[one]);
             match run(lab, one, &label) {
                 Ok(figures) => {
                     lab.counted.kept += 1;
@@ -91,17 +110,14 @@ pub fn measure<T>(
                 }
                 Err(Failure::Interrupted) => break 'rounds,
                 Err(Failure::Machine(error)) => return Err(error.into()),
-                Err(Failure::LeftOut(why)) => {
-                    lab.bench.progress.say(&format!("{name} is left out: {why}"));
-                    failed[one] = Some(why);
-                    measured.leave_out(one);
-                }
+                Err(Failure::NotStarted(why)) => measured.leave_out(lab, one, why, false),
+                Err(Failure::LeftOut(why)) => measured.leave_out(lab, one, why, true),
             }
         }
         order.reverse();
     }
-    for (name, why) in contenders.iter().zip(failed) {
-        if let Some(why) = why {
+    for Contender { name, left_out, .. } in &measured.contenders {
+        if let Some(LeftOut { why, .. }) = left_out {
             lab.notes.push(format!("{part}: {name} was left out: {why}"));
         }
     }
@@ -117,8 +133,9 @@ impl<T> Default for Measured<T> {
 
 impl<T> Measured<T> {
     fn new(names: impl Iterator<Item = String>, rounds: usize) -> Self {
-        let empty = || (0..rounds).map(|_| None).collect();
-        Self { contenders: names.map(|name| Contender { name, rounds: empty() }).collect() }
+        let contender =
+            |name| Contender { name, rounds: (0..rounds).map(|_| None).collect(), left_out: None };
+        Self { contenders: names.map(contender).collect() }
     }
 
     /// Makes a value from figures that were measured elsewhere, or made up, as in tests of an
@@ -128,12 +145,30 @@ impl<T> Measured<T> {
         let contender = |(name, rounds): (&str, Vec<T>)| Contender {
             name: name.to_owned(),
             rounds: rounds.into_iter().map(Some).collect(),
+            left_out: None,
         };
         Self { contenders: contenders.into_iter().map(contender).collect() }
     }
 
-    fn leave_out(&mut self, one: usize) {
-        self.contenders[one].rounds.iter_mut().for_each(|round| *round = None);
+    fn leave_out(&mut self, lab: &mut Lab<'_>, one: usize, why: String, had_started: bool) {
+        let contender = &mut self.contenders[one];
+        lab.bench.progress.say(&format!("{} is left out: {why}", contender.name));
+        contender.leave_out(LeftOut { why, had_started });
+    }
+
+    /// Lets a contender fail, in a test.
+    #[cfg(test)]
+    pub(crate) fn fail(&mut self, name: &str, why: &str) {
+        let mut of_name = self.contenders.iter_mut().filter(|one| one.name == name);
+        let contender = of_name.next().expect("there is such a contender");
+        contender.leave_out(LeftOut { why: why.to_owned(), had_started: true });
+    }
+
+    /// Returns why the contender with that name was left out, if it had started.
+    #[must_use]
+    pub fn failure(&self, name: &str) -> Option<&str> {
+        let left_out = self.contenders.iter().find(|one| one.name == name)?.left_out.as_ref()?;
+        left_out.had_started.then_some(&left_out.why)
     }
 
     /// Returns the contenders that were measured at least once, in the order of the experiment.
@@ -183,9 +218,27 @@ impl<T> Measured<T> {
     }
 }
 
+impl<T> Contender<T> {
+    fn leave_out(&mut self, left_out: LeftOut) {
+        self.rounds.iter_mut().for_each(|round| *round = None);
+        self.left_out = Some(left_out);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use wakeful_load::LoadError;
+
     use super::*;
+
+    #[test]
+    fn one_that_did_not_start_is_told_from_one_that_failed() {
+        let (name, addr, how) = ("a".to_owned(), String::new(), String::new());
+        let did_not_start = ServerError::Ended { name, addr, how };
+        assert!(matches!(did_not_start.into(), Failure::NotStarted(_)));
+        let silent = BenchError::Load { server: "a".to_owned(), error: LoadError::Silent(1) };
+        assert!(matches!(silent.into(), Failure::LeftOut(_)));
+    }
 
     #[test]
     fn the_lowest_is_that_of_the_medians_and_of_those_asked_for() {

@@ -166,6 +166,17 @@ impl Lab<'_> {
     }
 }
 
+/// Returns a bench for tests, which do not test what other programs do.
+#[cfg(test)]
+pub(crate) fn bench_that_never_waits(interrupted: &std::sync::atomic::AtomicBool) -> Bench<'_> {
+    use wakeful_load::internals::progress::Progress;
+
+    let mut bench = Bench::on_this_machine(interrupted, Progress::silent()).unwrap();
+    bench.limits.share = f64::INFINITY;
+    bench.limits.settle = Duration::ZERO;
+    bench
+}
+
 /// The reason why there are no results.
 #[derive(Debug, Error)]
 pub enum LabError {

@@ -119,10 +119,8 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::atomic::AtomicBool;
 
-    use wakeful_load::internals::progress::Progress;
-
     use super::*;
-    use crate::lab::{ProbeRuns, Size};
+    use crate::lab::{ProbeRuns, Size, bench_that_never_waits};
     use crate::probe::Probe;
 
     #[derive(Debug, Deserialize, PartialEq)]
@@ -133,10 +131,7 @@ mod tests {
     /// Measures shell scripts as probes of the part `part`.
     fn measured(scripts: &[(&str, &str)], rounds: usize) -> (Measured<Figure>, Vec<String>) {
         let interrupted = AtomicBool::new(false);
-        let mut bench = Bench::on_this_machine(&interrupted, Progress::silent()).unwrap();
-        // This does not test what other programs do.
-        bench.limits.share = f64::INFINITY;
-        bench.limits.settle = Duration::ZERO;
+        let bench = bench_that_never_waits(&interrupted);
         let ready = |(name, script): &(&str, &str)| ReadyProbe {
             probe: Probe {
                 name: (*name).to_owned(),
@@ -210,6 +205,8 @@ mod tests {
         ];
         let (measured, notes) = measured(&scripts, 2);
         assert_eq!(measured.names().collect::<Vec<_>>(), ["good"]);
+        assert!(measured.failure("fails").is_some_and(|why| why.contains("no such kernel")));
+        assert_eq!(measured.failure("good"), None);
         assert_eq!(measured.of("good").iter().flatten().count(), 2);
         assert_eq!(notes.len(), scripts.len() - 1, "each once: {notes:?}");
         for (note, why) in notes.iter().zip([

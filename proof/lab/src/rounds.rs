@@ -90,15 +90,52 @@ impl Rounds {
     }
 
     /// Returns the figures of one contender under one load, round by round. Empty if it was not
-    /// measured.
+    /// measured, and for each load if it failed.
     #[must_use]
     pub fn figures(&self, contender: usize, load: usize) -> &[Figures] {
-        self.cells.get(&(contender, load)).map_or(&[], Series::figures)
+        let cell = self.cells.get(&(contender, load));
+        cell.filter(|_| !self.failed.contains_key(&contender)).map_or(&[], Series::figures)
     }
 
     /// Returns a line for each contender and load, contender by contender.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         self.cells.values().map(Series::run).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use wakeful_load::internals::null_server::{NullServerThread, Slowness};
+    use wakeful_load::internals::servers::ServerSpec;
+    use wakeful_load::{Plan, Protocol, Requests, Template};
+
+    use super::*;
+    use crate::contender::Cpus;
+    use crate::lab::bench_that_never_waits;
+
+    #[test]
+    fn what_was_measured_before_a_failure_does_not_count() {
+        let interrupted = AtomicBool::new(false);
+        let mut bench = bench_that_never_waits(&interrupted);
+        let server = NullServerThread::start(None, Slowness::default()).unwrap();
+        let (name, target) = ("a".to_owned(), server.target().to_string());
+        let requests = Requests::new(Protocol::Frames, &Template::of_size(1)).unwrap();
+        let plan = Plan::new(server.target().clone()).requests(requests).connections(1);
+        let plan = plan.rate(1e3).warm_up(Duration::ZERO).duration(Duration::from_millis(100));
+        let load = Load { plan, slow_clients: 0 };
+        let contender = Contender {
+            name: name.clone(),
+            server: ServerSpec::Running { name, target },
+            cpus: Cpus::All,
+        };
+        let mut measured = measure(&mut bench, &[contender], &[load], 2).unwrap();
+        assert_eq!(measured.figures(0, 0).len(), 2, "{:?}", measured.failed);
+        // It fails in the third round.
+        measured.failed.insert(0, "it died".to_owned());
+        assert!(measured.figures(0, 0).is_empty());
     }
 }

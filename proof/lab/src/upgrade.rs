@@ -150,7 +150,7 @@ impl Extent {
         let part = format!("{} {}", act.name(), client.name);
         interleaved::measure(lab, &part, &names, self.rounds, |lab, one, label| {
             let server = servers[one];
-            let scratch = Scratch::new().map_err(|error| Failure::LeftOut(error.to_string()))?;
+            let scratch = Scratch::new().map_err(|error| Failure::NotStarted(error.to_string()))?;
             let load = client.load(self.rate, lab.seed, act.every() * (self.acts + 2))?;
             let mut operator = Operator::new(server.master(scratch.path()), act, self.acts);
             let spec = server.spec(scratch.path(), client);

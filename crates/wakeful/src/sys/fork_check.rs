@@ -74,7 +74,8 @@ impl Process {
         Ok(Self::now())
     }
 
-    fn now() -> Self {
+    /// Returns this process. Forks are noticed from the moment when the first loop is built.
+    pub(crate) fn now() -> Self {
         Self { forks: FORKS.load(Ordering::Relaxed), process: std::process::id() }
     }
 

@@ -64,7 +64,7 @@ fn hooked(f: impl Fn() + 'static) -> Waker {
 }
 
 /// Polls within a loop, with a waker of one's own.
-async fn poll_with<F: Future>(mut future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+async fn poll_with<F: Future + ?Sized>(mut future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut Context::from_waker(waker)))).await
 }
 
@@ -162,7 +162,7 @@ fn a_waker_s_clone_may_take_a_turn_of_the_loop<B: Backend>() {
     let (end, has_ended) = async_channel::bounded::<()>(1);
     let scope = async move {
         let scope = Scope::new();
-        scope.spawn(async move { drop(has_ended.recv().await) }).detach();
+        scope.spawn(async move { _ = has_ended.recv().await }).detach();
         scope
     };
     let scope = event_loop.borrow_mut().block_on(scope).unwrap();

@@ -102,8 +102,7 @@ pub(super) fn run(
     let socket = dir.path().join("socket");
     let argv = herd.argv(case.workers, &socket, dir.path()).map_err(left_out)?;
     let cpus = Some(&bench.machine_cpus[..]);
-    let server = Server::start_on_path(&herd.name, &argv, &socket, cpus, READY_WITHIN);
-    let server = server.map_err(|error| Failure::LeftOut(error.to_string()))?;
+    let server = Server::start_on_path(&herd.name, &argv, &socket, cpus, READY_WITHIN)?;
     // If something fails from here on, the reason may be that the server died.
     let died = |error: io::Error| Failure::LeftOut(server.died().unwrap_or(error.to_string()));
     let interrupted = bench.interrupted;

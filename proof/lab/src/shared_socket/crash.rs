@@ -79,8 +79,7 @@ fn race(
 ) -> Result<Raced, Failure> {
     let left_out = |error: &dyn std::fmt::Display| Failure::LeftOut(error.to_string());
     let cpus = contender.cpus.of(bench);
-    let mut server = Server::start(&contender.server, cpus.as_deref(), READY_WITHIN)
-        .map_err(|error| left_out(&error))?;
+    let mut server = Server::start(&contender.server, cpus.as_deref(), READY_WITHIN)?;
     let addr: SocketAddr = server.addr().parse().map_err(|error| left_out(&error))?;
     let stop = AtomicBool::new(false);
     let begun = Instant::now();

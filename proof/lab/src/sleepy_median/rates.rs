@@ -80,10 +80,7 @@ impl Plan {
 
 fn at(measured: &Rounds, contenders: &[Contender], load: usize) -> Measured<Figures> {
     let of = |(index, contender): (usize, &Contender)| {
-        // A contender that was left out has no figures at any rate, as elsewhere.
-        let is_out = measured.failed.contains_key(&index);
-        let figures = if is_out { &[][..] } else { measured.figures(index, load) };
-        (contender.name.clone(), figures.to_vec())
+        (contender.name.clone(), measured.figures(index, load).to_vec())
     };
     let all: Vec<_> = contenders.iter().enumerate().map(of).collect();
     Measured::canned(all.iter().map(|(name, figures)| (name.as_str(), figures.clone())).collect())

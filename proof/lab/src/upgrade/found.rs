@@ -9,6 +9,9 @@ use wakeful_load::internals::validity;
 use super::master::Act;
 use crate::interleaved::Measured;
 
+/// How many characters of a reason a verdict shows. A note has all, with the server's last words.
+const SHOWN: usize = 100;
+
 /// A server under load while its operator acted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
@@ -81,9 +84,39 @@ impl Found {
         &self,
         act: Act,
         name: &str,
-        figure: fn(&Served) -> Option<f64>,
+        figure: fn(&Served) -> f64,
     ) -> Vec<Option<f64>> {
-        let of_act = self.0.iter().filter(|(one, _, _)| *one == act);
-        of_act.flat_map(|(_, _, served)| served.figures(name, figure)).collect()
+        let figures = |served: &Measured<Served>| served.figures(name, |one| Some(figure(one)));
+        self.of(act).flat_map(|(_, served)| figures(served)).collect()
+    }
+
+    /// Returns with which clients a server failed or did no act, and how it failed.
+    pub(super) fn failure(&self, act: Act, name: &str) -> Option<String> {
+        self.of(act).find_map(|(client, served)| {
+            let did_nothing = |one: &Served| one.acts.is_empty();
+            match served.failure(name) {
+                Some(why) => {
+                    let first_line = why.chars().take_while(|one| *one != '\n');
+                    let shown: String = first_line.take(SHOWN).collect();
+                    Some(format!("with {client} it failed: {shown}"))
+                }
+                None if served.of(name).iter().flatten().any(did_nothing) => {
+                    Some(format!("with {client} no {} was over in time", act.name()))
+                }
+                None => None,
+            }
+        })
+    }
+
+    /// Returns the first clients with which a server was not measured.
+    pub(super) fn missing(&self, act: Act, name: &str) -> Option<&'static str> {
+        let is_missing = |served: &Measured<Served>| served.of(name).iter().all(Option::is_none);
+        self.of(act).find_map(|(client, served)| is_missing(served).then_some(client))
+    }
+
+    /// Returns what was measured for an act, with each kind of client.
+    fn of(&self, act: Act) -> impl Iterator<Item = (&'static str, &Measured<Served>)> {
+        let of_act = self.0.iter().filter(move |(one, _, _)| *one == act);
+        of_act.map(|(_, client, served)| (*client, served))
     }
 }

@@ -89,8 +89,7 @@ fn run(bench: &mut Bench<'_>, spec: &ServerSpec) -> Result<(Started, bool), Fail
     let machine = Baseline::take(&[std::process::id()], &bench.machine_cpus).ok();
     let cpus = Some(&bench.machine_cpus[..]);
     let begun = SystemTime::now();
-    let server = Server::start_untouched(spec, Ipv4Addr::LOCALHOST.into(), cpus, PATIENCE);
-    let server = server.map_err(|error| Failure::LeftOut(error.to_string()))?;
+    let server = Server::start_untouched(spec, Ipv4Addr::LOCALHOST.into(), cpus, PATIENCE)?;
     let started = started(&server, begun);
     let started = started.map_err(|error| Failure::LeftOut(error.to_string()))?;
     let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();

@@ -1,6 +1,9 @@
 //! The claims of `upgrade`, and their verdicts.
+//!
+//! A claim is about all clients together. It does not hold if the server failed with some of them,
+//! and cannot hold if it was not measured with some.
 
-use wakeful_load::internals::results::Claim;
+use wakeful_load::internals::results::{Claim, Verdict};
 
 use super::contenders::OURS;
 use super::found::{Found, Served};
@@ -21,9 +24,19 @@ fn of(found: &Found, act: Act, (server, options): (&str, &[&str])) -> [Claim; 2]
         [] => act.name().to_owned(),
         options => format!("{} with {}", act.name(), options.join(" ")),
     };
+    let (failure, missing) = (found.failure(act, server), found.missing(act, server));
     let every = |text: &str, figure, bound| {
         let figures = found.figures(act, server, figure);
-        claims::in_every_round(&format!("{subject}: {text}"), (server, &figures), bound)
+        let claim =
+            claims::in_every_round(&format!("{subject}: {text}"), (server, &figures), bound);
+        let (verdict, why) = match (&failure, missing) {
+            (Some(why), _) => (Verdict::DoesNotHold, why.clone()),
+            (None, Some(client)) if claim.verdict == Verdict::Holds => {
+                (Verdict::CannotTell, format!("there are no figures with {client}"))
+            }
+            _ => return claim,
+        };
+        Claim { measured: format!("{}; {why}", claim.measured), verdict, ..claim }
     };
     let first = if act == Act::Kill {
         let text = "nothing is lost but what was on a killed worker's connections";
@@ -34,27 +47,25 @@ fn of(found: &Found, act: Act, (server, options): (&str, &[&str])) -> [Claim; 2]
     [first, every("no connect is refused", refused, Bound::AtMost(0.0))]
 }
 
-fn lost(served: &Served) -> Option<f64> {
-    (!served.acts.is_empty()).then(|| served.count_lost() as f64)
+fn lost(served: &Served) -> f64 {
+    served.count_lost() as f64
 }
 
-fn lost_elsewhere(served: &Served) -> Option<f64> {
+fn lost_elsewhere(served: &Served) -> f64 {
     let is_elsewhere = |cause: &String| !CLOSED.iter().any(|closed| cause.contains(closed));
     let elsewhere = served.lost.iter().filter(|(cause, _)| is_elsewhere(cause));
-    (!served.acts.is_empty()).then(|| elsewhere.map(|(_, count)| *count).sum::<u64>() as f64)
+    elsewhere.map(|(_, count)| *count).sum::<u64>() as f64
 }
 
-fn refused(served: &Served) -> Option<f64> {
-    (!served.acts.is_empty()).then_some(served.refused as f64)
+fn refused(served: &Served) -> f64 {
+    served.refused as f64
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use wakeful_load::internals::results::Verdict;
-
-    use super::super::contenders::{EXECUTED, SOCKETS, WAKEFUL};
+    use super::super::contenders::{EXECUTED, NGINX, SOCKETS, WAKEFUL};
     use super::*;
     use crate::interleaved::Measured;
 
@@ -117,5 +128,40 @@ mod tests {
         assert_eq!(verdicts(&found, "scaling"), [Holds, Holds]);
         assert_eq!(verdicts(&found, "scaling with --exec"), [DoesNotHold, Holds]);
         assert_eq!(verdicts(&found, "scaling with --accept reuse-port"), [Holds, DoesNotHold]);
+    }
+
+    /// Returns wakeful's claims about upgrades if they cost its first clients nothing but `lost`,
+    /// and `last` was found with the last clients.
+    fn with_last(lost: &[(&str, u64)], last: Measured<Served>) -> [Claim; 2] {
+        let mut found = of_wakeful(Act::Upgrade, lost, 0);
+        found.add(Act::Upgrade, "the last clients", last);
+        of(&found, Act::Upgrade, OURS[0])
+    }
+
+    fn last(wakeful: Vec<Served>) -> Measured<Served> {
+        Measured::canned(vec![(WAKEFUL, wakeful), (NGINX, vec![served(&[], 0)])])
+    }
+
+    #[test]
+    fn nothing_holds_if_it_failed_with_some_clients_or_was_not_measured() {
+        use Verdict::{CannotTell, DoesNotHold, Holds};
+        let verdicts = |claims: [Claim; 2]| claims.map(|claim| claim.verdict);
+        let mut failed = last(vec![served(&[], 0)]);
+        failed.fail(WAKEFUL, "the server died\nits last words");
+        let claims = with_last(&[], failed);
+        let why = "0 in 1 round; with the last clients it failed: the server died";
+        assert!(claims.iter().all(|claim| claim.measured == why), "{claims:?}");
+        assert_eq!(verdicts(claims), [DoesNotHold; 2]);
+
+        let no_act = vec![Served { acts: Vec::new(), ..served(&[], 0) }];
+        assert_eq!(verdicts(with_last(&[], last(no_act))), [DoesNotHold; 2]);
+
+        assert_eq!(verdicts(with_last(&[], last(Vec::new()))), [CannotTell; 2]);
+        let one = [(CLOSED, 1)];
+        assert_eq!(verdicts(with_last(&one, last(Vec::new()))), [DoesNotHold, CannotTell]);
+
+        let mut other_failed = last(vec![served(&[], 0)]);
+        other_failed.fail(NGINX, "the server died");
+        assert_eq!(verdicts(with_last(&[], other_failed)), [Holds; 2]);
     }
 }

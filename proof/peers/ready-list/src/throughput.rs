@@ -4,7 +4,7 @@
 
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -64,7 +64,10 @@ struct Throughput {
 
 /// The measurements of one run.
 struct Measured {
-    elapsed: Duration,
+    /// Before the first push. The first thread to leave the barrier may be any.
+    begin: Instant,
+    /// When the consumer has all events.
+    end: Instant,
     rings: Option<u64>,
 }
 
@@ -75,23 +78,25 @@ impl Job for Throughput {
         let Self { contender, arguments } = self;
         let producers = usize::from(arguments.producers);
         let events = (arguments.events / arguments.one_in).max(1);
-        let measured = push_and_take::<L>(producers, events, arguments.consumer)?;
+        let push_and_take =
+            |events| push_and_take::<L>(producers, events, arguments.consumer, || ());
+        let measured = push_and_take(events)?;
         // Fewer events, because the count does not depend on their number, and the run must not
         // take long.
         let counted = events.min(20_000);
         allocations::start();
-        let again = push_and_take::<L>(producers, counted, arguments.consumer);
+        let again = push_and_take(counted);
         let all = allocations::stop();
         again?;
         // Counts the same with one event each: this is what threads and lists allocate at their
         // start.
         allocations::start();
-        let least = push_and_take::<L>(producers, 1, arguments.consumer);
+        let least = push_and_take(1);
         let setup = allocations::stop();
         least?;
         let all_events = events * u64::from(arguments.producers);
         let counted_events = (counted - 1).max(1) * u64::from(arguments.producers);
-        let milliseconds = measured.elapsed.as_secs_f64() * 1e3;
+        let seconds = (measured.end - measured.begin).as_secs_f64();
         Ok(Report {
             mode: "throughput",
             contender: contender.to_string(),
@@ -101,18 +106,21 @@ impl Job for Throughput {
                 ConsumerPlace::Anywhere => "anywhere",
                 ConsumerPlace::Alone => "alone",
             },
-            seconds: measured.elapsed.as_secs_f64(),
-            events_per_ms: all_events as f64 / milliseconds,
+            seconds,
+            events_per_ms: all_events as f64 / (seconds * 1e3),
             rings: measured.rings,
             allocations_per_event: all.saturating_sub(setup) as f64 / counted_events as f64,
         })
     }
 }
 
+/// Runs once. The consumer's thread calls `late` as soon as it has left the barrier. It does
+/// nothing, except in a test: there the thread gets its CPU late.
 fn push_and_take<L: ReadyList>(
     producers: usize,
     events: u64,
     place: ConsumerPlace,
+    late: impl FnOnce() + Send,
 ) -> Result<Measured> {
     let mut cpus = scheduling::cpus()?;
     let own = match place {
@@ -134,36 +142,82 @@ fn push_and_take<L: ReadyList>(
                 scope.spawn(move || {
                     let pinned = scheduling::pin(cpu);
                     barrier.wait();
+                    let begin = Instant::now();
                     (0..events).for_each(|_| producer.push(1));
-                    pinned
+                    pinned.map(|()| begin)
                 })
             })
             .collect();
         // A separate thread, so that a pinned consumer pins no other thread.
         let taking = scope.spawn(move || {
             let pinned = own.map_or(Ok(()), scheduling::pin);
-            barrier_then_take(barrier, &mut consumer, expected, pinned)
+            barrier.wait();
+            late();
+            let taken = take(&mut consumer, expected);
+            pinned.map(|()| taken)
         });
-        for thread in threads {
-            thread.join().expect("a producer does not panic")?;
-        }
-        taking.join().expect("the consumer does not panic")
+        let begins = threads.into_iter().map(|one| one.join().expect("a producer does not panic"));
+        let begins: Result<Vec<Instant>> = begins.collect();
+        let taken = taking.join().expect("the consumer does not panic")?;
+        let begin = begins?.into_iter().fold(taken.begin, Instant::min);
+        Ok(Measured { begin, ..taken })
     })
 }
 
-fn barrier_then_take(
-    barrier: &Barrier,
-    consumer: &mut impl Consumer,
-    expected: u64,
-    pinned: Result<()>,
-) -> Result<Measured> {
-    barrier.wait();
-    let start = Instant::now();
+/// Takes all events, and measures what the consumer's thread sees.
+fn take(consumer: &mut impl Consumer, expected: u64) -> Measured {
+    let begin = Instant::now();
     let mut sum = 0;
     while sum < expected {
         consumer.wait_and_drain(|value| sum += value);
     }
-    let elapsed = start.elapsed();
-    pinned?;
-    Ok(Measured { elapsed, rings: consumer.bell().map(crate::bell::Bell::rings) })
+    let end = Instant::now();
+    Measured { begin, end, rings: consumer.bell().map(crate::bell::Bell::rings) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::lists::spinlocked::Spinlocked;
+
+    /// The time before and after each push.
+    static PUSHES: Mutex<Vec<[Instant; 2]>> = Mutex::new(Vec::new());
+
+    struct Noted;
+
+    struct NotedProducer(<Spinlocked as ReadyList>::Producer);
+
+    impl ReadyList for Noted {
+        type Producer = NotedProducer;
+        type Consumer = <Spinlocked as ReadyList>::Consumer;
+
+        fn build(producers: usize, pool: usize) -> Result<(Vec<NotedProducer>, Self::Consumer)> {
+            let (ends, consumer) = Spinlocked::build(producers, pool)?;
+            Ok((ends.into_iter().map(NotedProducer).collect(), consumer))
+        }
+    }
+
+    impl Producer for NotedProducer {
+        fn push_at(&mut self, value: u64, at: impl FnMut(&'static str)) {
+            let before = Instant::now();
+            self.0.push_at(value, at);
+            PUSHES.lock().unwrap().push([before, Instant::now()]);
+        }
+    }
+
+    #[test]
+    fn the_time_spans_what_is_pushed_before_the_consumer_has_a_cpu() {
+        let late = || {
+            while PUSHES.lock().unwrap().len() < 200 {
+                thread::yield_now();
+            }
+        };
+        let run = push_and_take::<Noted>(2, 100, ConsumerPlace::Anywhere, late).unwrap();
+        let pushes = PUSHES.lock().unwrap();
+        for [before, after] in pushes.iter() {
+            assert!(run.begin <= *before && *after <= run.end, "{before:?} to {after:?}");
+        }
+    }
 }

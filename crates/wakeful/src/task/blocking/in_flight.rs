@@ -137,7 +137,7 @@ impl Run for Counted {
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;
-    use crate::sys::bell::LoopBell;
+    use crate::driver::bell::LoopBell;
 
     #[test]
     fn in_a_forked_child_nothing_is_counted_and_no_lock_is_taken() {

@@ -14,6 +14,7 @@ use std::thread;
 use crate::driver::bell::LoopBell;
 use crate::metrics::Counters;
 use crate::priority::Priority;
+use crate::sys::fork_check::Process;
 use crate::task::header::Header;
 use crate::task::local::Local;
 use crate::task::{JoinError, JoinHandle, JoinSet, Queue, spawn_remote, try_id};
@@ -50,7 +51,7 @@ impl Tasks {
 impl Drop for Tasks {
     fn drop(&mut self) {
         let _entered = self.local.enter();
-        self.local.end(false);
+        self.local.end(Process::now());
     }
 }
 
