@@ -15,7 +15,6 @@ use wakeful::task::consume_budget;
 use wakeful::time::turn_time;
 
 use super::until_head::UntilHead;
-use crate::connection::Liveness;
 use crate::foreign_code;
 use crate::read_ration::ReadRation;
 use crate::tls::TlsStream;
@@ -263,7 +262,7 @@ fn is_reset(error: &io::Error) -> bool {
 
 impl Io for ObservedTransport {
     fn unsent(&self) -> usize {
-        Liveness::unsent(self.stream())
+        self.stream().unsent().unwrap_or(0)
     }
 
     fn say_goodbye(&mut self) {

@@ -107,8 +107,8 @@ impl LoopValues {
     }
 
     /// Drops the values at the end of the loop, the youngest first, because a value may use those
-    /// that were made before it. In a forked child of `process` the values leak, as the futures of the
-    /// loop's tasks do.
+    /// that were made before it. In a forked child of `process` the values leak, as the futures of
+    /// the loop's tasks do.
     pub(super) fn end(&self, process: Process) {
         self.has_ended.set(true);
         let mut places = self.places.take();

@@ -160,12 +160,12 @@ fn a_waker_s_clone_may_take_a_turn_of_the_loop<B: Backend>() {
     let (stream, write) = on_it();
     is_ready(&event_loop, stream.readable(), write);
     let (end, has_ended) = async_channel::bounded::<()>(1);
-    let scope = async move {
+    let on_it = async move {
         let scope = Scope::new();
         scope.spawn(async move { _ = has_ended.recv().await }).detach();
-        scope
+        [scope]
     };
-    let scope = event_loop.borrow_mut().block_on(scope).unwrap();
+    let [scope] = event_loop.borrow_mut().block_on(on_it).unwrap();
     is_ready(&event_loop, scope, move || drop(end));
 }
 
