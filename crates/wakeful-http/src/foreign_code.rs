@@ -21,7 +21,7 @@ pub(crate) fn contain_payload(payload: Box<dyn Any + Send>) {
     contain(|| resume_unwind(payload));
 }
 
-/// Wakes `waker` and drops it, and contains a panic in each of both.
+/// Wakes `waker` and drops it. Contains a panic of the wake, and one of the drop.
 pub(crate) fn wake(waker: Waker) {
     contain(|| waker.wake_by_ref());
     discard(Some(waker));

@@ -371,7 +371,7 @@ impl Server {
                 .iter()
                 .try_for_each(|listener| listener.set_keepalive(idle, every, PROBES))?;
         }
-        // Two of these that panic in their drop would abort the process.
+        // If two of these values, or a service, panicked in their drops, the process would abort.
         let (make, observe) = (Contained::new(make), Contained::new(self.observe));
         let server = ServerState::new(limits, loops, self.ending.readiness().clone());
         let of_loops = server.clone();

@@ -158,9 +158,10 @@ impl Upgraded {
     }
 
     /// Returns how many written bytes the kernel still holds, because they have not reached the
-    /// peer; over TLS, how many encrypted bytes. If this becomes less, the peer reads, although the
-    /// kernel may take no further bytes for a long time. 0: none, or it is not known (over HTTP/2,
-    /// after the close, and if the connection is another loop's). It makes one system call.
+    /// peer; over TLS, how many encrypted bytes. If this becomes less, the peer's kernel takes
+    /// bytes, although this one may take no further ones for a long time. 0: none, or it is not
+    /// known (over HTTP/2, after the close, and if the connection is another loop's). It makes one
+    /// system call.
     pub fn unsent(&self) -> usize {
         self.open.io.borrow().as_ref().map_or(0, |io| io.unsent())
     }

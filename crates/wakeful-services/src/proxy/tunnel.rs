@@ -297,7 +297,8 @@ impl Direction {
 /// time to time, and rarely on a quiet tunnel.
 ///
 /// The kernel lets a writer go on only when much of its buffer is free, which may take a side that
-/// reads steadily longer than the limit. So what a side has taken out of that buffer counts, too.
+/// reads steadily longer than the limit. So what a side's kernel has taken out of that buffer
+/// counts, too. (Over HTTP/2 nobody knows how much that is.)
 struct Silence {
     /// The length of the timer.
     period: Duration,

@@ -197,7 +197,8 @@ impl<T: AsFd> Registered<T> {
         loop {
             if !ready.get() {
                 self.registration.may_wait()?;
-                // The waker's clone is user code, and may take a turn of the loop.
+                // The waker's clone is user code, and may take a turn of the loop. (Then the task
+                // does not wait, and the next event wakes it once for nothing.)
                 if source.waiters(direction).set_first(cx.waker()) || !ready.get() {
                     return Poll::Pending;
                 }

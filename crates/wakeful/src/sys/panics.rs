@@ -41,8 +41,8 @@ pub(crate) fn discard_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(discard);
 }
 
-/// Wakes `waker` and drops it. Contains a panic in each of both: by `Waker::wake`, the drop could
-/// panic during the panic of the wake, which would abort the process.
+/// Wakes `waker` and drops it. Contains a panic of the wake, and one of the drop. In `Waker::wake`
+/// the second one could come during the first, which would abort the process.
 pub(crate) fn wake(waker: Waker) {
     contain(|| waker.wake_by_ref());
     discard(waker);

@@ -37,8 +37,8 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Starts a thread with this name. No child that is forked meanwhile, or while the thread ends,
-/// waits for it when it starts a thread itself.
+/// Starts a thread with this name. A child that is forked while this thread starts or ends can
+/// start threads of its own.
 ///
 /// # Errors
 /// A limit is reached, or the kernel refuses the thread; the message says why, as far as that can

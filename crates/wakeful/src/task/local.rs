@@ -260,10 +260,11 @@ impl Local {
     /// that of a set, which takes no lock.
     pub(super) fn wake_joiner(&self, header: &Header) {
         let Some(joiner) = header.joiner.take() else { return };
-        if self.process.is_forked() && !header.state.may_wake_in_child() {
-            mem::forget(joiner);
-        } else {
-            panics::wake(joiner);
+        match (self.process.is_forked(), header.state.may_wake_in_child()) {
+            (true, false) => mem::forget(joiner),
+            // It is that of a set, which panics in neither its wake nor its drop.
+            (false, true) => joiner.wake(),
+            _ => panics::wake(joiner),
         }
     }
 
@@ -274,7 +275,7 @@ impl Local {
     /// Ends the loop: refuses new work, and drops all tasks, futures in place. The loop must be
     /// entered, so that destructors find it.
     ///
-    /// In a forked child (`is_inherited`) neither futures nor closures are dropped: see
+    /// In a forked child of `process` neither futures nor closures are dropped: see
     /// [`abandon`].
     pub(crate) fn end(&self, process: Process) {
         // The loop may be marked asleep, between `prepare_to_park` and a turn.

@@ -183,14 +183,15 @@ fn a_waker_that_panics_in_its_wake_and_in_its_drop_ends_no_process<B: Backend>()
         }
     }
     B::block_on(async {
-        let soon = || sleep(Duration::from_millis(1));
+        let later = || sleep(Duration::from_millis(100));
+        let (go, goes) = mpsc::channel::<()>();
         let (readable, mut peer) = UnixStream::pair().unwrap();
         let scope = Scope::new();
-        scope.spawn(soon()).detach();
+        scope.spawn(later()).detach();
         let mut waits: Vec<Pin<Box<dyn Future<Output = ()>>>> = vec![
-            Box::pin(soon()),
-            Box::pin(async { wakeful::spawn(soon()).await.unwrap() }),
-            Box::pin(async { spawn_blocking(|| ()).await.unwrap() }),
+            Box::pin(later()),
+            Box::pin(async { wakeful::spawn(later()).await.unwrap() }),
+            Box::pin(async { spawn_blocking(move || _ = goes.recv()).await.unwrap() }),
             Box::pin(async move { readable.readable().await.unwrap() }),
             Box::pin(scope),
         ];
@@ -199,9 +200,10 @@ fn a_waker_that_panics_in_its_wake_and_in_its_drop_ends_no_process<B: Backend>()
             let waker = Arc::new(PanicsTwice(woken.clone())).into();
             assert!(poll_with(wait.as_mut(), &waker).await.is_pending());
         }
+        drop(go);
         peer.write_all(b"x").await.unwrap();
         while woken.load(Ordering::SeqCst) < waits.len() {
-            soon().await;
+            sleep(Duration::from_millis(1)).await;
         }
     });
 }

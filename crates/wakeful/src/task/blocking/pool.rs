@@ -299,7 +299,7 @@ impl Pool {
 
     /// Ends this thread if user code has forked on it, and has returned in the child, where this is
     /// the main thread. No work comes there, and the locks may stay locked for ever.
-    fn end_in_child(&self) {
+    fn end_if_in_child(&self) {
         if self.is_forked() {
             end_main_of_child();
         }
@@ -318,15 +318,12 @@ impl Pool {
                 if let Some(failure) = failure {
                     failure.tell();
                 }
-                self.end_in_child();
+                self.end_if_in_child();
                 job.run(&|| self.is_forked());
-                if self.is_forked() {
-                    std::mem::forget(job);
-                    end_main_of_child();
-                }
+                self.end_if_in_child();
                 // If nobody wants the outcome, it is dropped with the job.
                 panics::discard(job);
-                self.end_in_child();
+                self.end_if_in_child();
                 state = self.state();
                 state.idle += 1;
             }
@@ -338,7 +335,6 @@ impl Pool {
             if self.errands.are_due() {
                 drop(state);
                 self.errands.run();
-                self.end_in_child();
                 state = self.state();
                 // Meanwhile a job may have come.
                 continue;
