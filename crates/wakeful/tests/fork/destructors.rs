@@ -1,7 +1,8 @@
 //! Destructors that fork, of what our code drops. The child goes on there.
 
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::backend::Backend;
 use super::background::LONG;
@@ -21,10 +22,6 @@ impl Drop for Forks {
             self.child.send(child).unwrap();
             return;
         }
-        // One that continues is killed, which threads of the pool would put off.
-        wakeful::signal::unblock(&[libc::SIGALRM]).unwrap();
-        // SAFETY: no memory is involved.
-        unsafe { libc::alarm(30) };
         if self.uses_a_pool {
             wakeful::block_on(async { wakeful::task::spawn_blocking(|| ()).await.unwrap() });
         }
@@ -47,9 +44,16 @@ impl Drop for Locks {
 
 fn has_ended_by_itself(children: &mpsc::Receiver<libc::pid_t>) {
     let child = children.recv_timeout(LONG).unwrap();
-    let mut status = 0;
+    let (start, mut status) = (Instant::now(), 0);
+    // Threads of a pool would keep a signal of its own from it.
     // SAFETY: our own child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if start.elapsed() >= LONG {
+            // SAFETY: our own child, which has not been waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
     assert_eq!(status, 0, "it ended by itself");
 }
 
