@@ -22,8 +22,8 @@ use wakeful::{EventLoop, IdlePolicy, LoopGroup};
 use wakeful_http::{DrainPlan, Limits, MaxAge, Readiness, Running, Server};
 use wakeful_workers::Reports;
 
-use crate::ServeOptions;
 use crate::scrape::Scrape;
+use crate::{ServeOptions, log};
 
 /// How many connections operators may have open, if descriptors are not scarce.
 const MAX_CONNECTIONS: usize = 16;
@@ -244,14 +244,14 @@ fn end_answered(admin: Running) {
 /// Ends the admin server, which takes no further connections.
 fn end(admin: Running, grace: Duration) {
     if let Err(error) = admin.drain(DrainPlan::new().grace(grace)) {
-        tracing::warn!(%error, "cannot drain the connections to --admin: its loop is abandoned");
+        log::log!(warn, %error, "cannot drain the connections to --admin: its loop is abandoned");
     }
 }
 
 /// Ends the admin server on a separate thread. If none can be started, the connections are aborted.
 fn end_beside(admin: Running) -> Option<JoinHandle<()>> {
     start_thread("wakeful-admin-end", move || end(admin, SILENCE))
-        .inspect_err(|error| tracing::warn!(%error, "connections to --admin are aborted: cannot start a thread that drains them"))
+        .inspect_err(|error| log::log!(warn, %error, "connections to --admin are aborted: cannot start a thread that drains them"))
         .ok()
 }
 

@@ -16,6 +16,7 @@ use wakeful::time::timeout;
 use wakeful_prometheus::TextSum;
 use wakeful_workers::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops};
 
+use crate::log;
 use crate::shared_answer::SharedAnswer;
 
 /// How long to wait for the other workers. A worker that has not answered by then is stuck, and its
@@ -138,7 +139,7 @@ impl Scrape {
         if let Some(reports) = self.reports()
             && let Err(error) = reports.publish(|| self.last_said())
         {
-            tracing::warn!(%error, "cannot write this worker's last counts: /metrics may lack them");
+            log::log!(warn, %error, "cannot write this worker's last counts: /metrics may lack them");
         }
     }
 

@@ -77,6 +77,9 @@
 //! With [`StartMethod::Exec`] a worker executes the program again instead. It has none of the
 //! master's memory.
 
+#[macro_use]
+mod log;
+
 mod crew;
 mod exec;
 mod listen_again;

@@ -23,10 +23,10 @@ pub(crate) fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Opt
         return;
     }
     match open_again(socket, bound) {
-        Ok(()) => tracing::warn!("the socket of {addr} was shut down: listening again"),
+        Ok(()) => log!(warn, "the socket of {addr} was shut down: listening again"),
         Err(error) => {
             let error = io::Error::from(error);
-            tracing::error!(%error, "the socket of {addr} was shut down, and cannot listen again: no new connections arrive there. The master tries again when it starts a worker");
+            log!(error, %error, "the socket of {addr} was shut down, and cannot listen again: no new connections arrive there. The master tries again when it starts a worker");
         }
     }
 }

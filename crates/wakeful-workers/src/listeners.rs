@@ -99,10 +99,11 @@ impl Listeners {
         }
         dropped.dedup();
         for name in &dropped {
-            tracing::info!("no longer listening on {name}");
+            log!(info, "no longer listening on {name}");
         }
         if each.is_some() && systemd::keeps_sockets() {
-            tracing::info!(
+            log!(
+                info,
                 "the service manager keeps no sockets, since each loop has one (--accept reuse-port)"
             );
             // The manager may still have the sockets of an earlier master.
@@ -134,7 +135,7 @@ impl Listeners {
     /// Logs the Unix sockets that clients can no longer find.
     pub(crate) fn warn_of_lost_files(&self) {
         for error in self.every().filter_map(|one| one.socket.check_file().err()) {
-            tracing::warn!("{error}");
+            log!(warn, "{error}");
         }
     }
 

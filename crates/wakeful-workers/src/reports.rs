@@ -135,7 +135,7 @@ impl Reports {
         let this = self.clone();
         let mut say = move || {
             if let Err(error) = this.publish(&mut say) {
-                tracing::warn!(%error, "cannot report this worker's counts: /metrics may lack them");
+                log!(warn, %error, "cannot report this worker's counts: /metrics may lack them");
             }
         };
         Ok(async move {
@@ -148,6 +148,11 @@ impl Reports {
         })
     }
 
+    /// Is this the worker, and no child that it has forked?
+    pub(crate) fn is_own_process(&self) -> bool {
+        std::process::id() == self.0.process
+    }
+
     /// Stores the text of `say` without a call of [`collect`](Self::collect). Use this at the end
     /// of the worker, so that its last counts are not lost. If several threads call it, the calls
     /// run one after the other, so `say` must not call it itself. In a forked child of the worker
@@ -158,12 +163,17 @@ impl Reports {
     /// forbids it.
     pub fn publish(&self, say: impl FnOnce() -> Said) -> io::Result<()> {
         let Shared { wires, place, process, writes } = &*self.0;
-        if std::process::id() != *process {
+        if !self.is_own_process() {
             return Ok(());
         }
         // The lock protects no value, so after a panic nothing is half done.
         let _writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
-        wires.page.write(*place, *process, &say().to_bytes())?;
+        let said = say().to_bytes();
+        // It may have forked.
+        if !self.is_own_process() {
+            return Ok(());
+        }
+        wires.page.write(*place, *process, &said)?;
         ring(&wires.news);
         Ok(())
     }

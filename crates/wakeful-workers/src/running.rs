@@ -204,7 +204,7 @@ impl Running {
             failure: None,
         };
         for addr in running.listeners.addrs() {
-            tracing::info!(workers, "master listening on {addr}");
+            log!(info, workers, "master listening on {addr}");
         }
         Ok(running)
     }
@@ -233,9 +233,9 @@ impl Running {
         let text = format!("cannot start a worker: {error}");
         let is_tried_again = self.crew.cannot_start(place, now);
         if self.crew.is_ending() {
-            tracing::error!("{text}; clients that wait for it are not served");
+            log!(error, "{text}; clients that wait for it are not served");
         } else if is_tried_again {
-            tracing::error!("{text}; the master tries again");
+            log!(error, "{text}; the master tries again");
         } else {
             self.fail(io::Error::new(error.kind(), text));
         }
@@ -486,7 +486,7 @@ fn siblings(workers: usize, lifeline: &OwnedFd) -> io::Result<Option<Siblings>> 
     // There are more workers than wanted while others drain.
     let siblings = Siblings::new(2 * workers + 8, sys::duplicate(lifeline)?);
     let siblings = siblings
-        .inspect_err(|error| tracing::warn!(%error, "workers cannot coordinate who accepts: a connection may wake several of them"));
+        .inspect_err(|error| log!(warn, %error, "workers cannot coordinate who accepts: a connection may wake several of them"));
     Ok(siblings.ok())
 }
 

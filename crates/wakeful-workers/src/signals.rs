@@ -124,7 +124,7 @@ pub(crate) fn survive_requests() {
         signal_hook::flag::register(signal as i32, Arc::default()).map(drop)
     });
     if let Err(error) = caught.and(sys::ignore(&[Signal::SIGTTIN, Signal::SIGTTOU])) {
-        tracing::warn!(%error, "cannot catch HUP, USR1, USR2, QUIT and PWR: they may end this worker");
+        log!(warn, %error, "cannot catch HUP, USR1, USR2, QUIT and PWR: they may end this worker");
     }
 }
 

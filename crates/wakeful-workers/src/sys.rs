@@ -97,7 +97,8 @@ pub(crate) fn signal_child(
     if let Err(error) = &sent {
         let (pid, error) = (pid.as_raw_pid(), io::Error::from(*error));
         let name = Signal::try_from(name.as_raw()).map_or("a signal", Signal::as_str);
-        tracing::error!(
+        log!(
+            error,
             "cannot send {name} to process {pid} (kill: {error}; does a seccomp filter refuse it?): \
              it continues, and so does this master"
         );

@@ -104,7 +104,8 @@ pub(crate) enum Kept {
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
     let name = kept_name(listener);
     if name.len() > LONGEST_NAME {
-        tracing::warn!(
+        log!(
+            warn,
             "the service manager cannot keep the socket of {listener} for the next master: its name is too long"
         );
         return Kept::No;
@@ -114,7 +115,7 @@ pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
         Ok(()) => Kept::Yes,
         Err(error) if may_pass(error) => Kept::NotYet,
         Err(error) => {
-            tracing::warn!(%error, "cannot give the service manager a socket to keep for the next master");
+            log!(warn, %error, "cannot give the service manager a socket to keep for the next master");
             Kept::No
         }
     }
@@ -159,7 +160,7 @@ fn all_kept() -> Vec<(String, OwnedFd)> {
     match sys::take_descriptors(&numbers) {
         Ok(taken) => names.into_iter().zip(taken.unwrap_or_default()).collect(),
         Err(error) => {
-            tracing::warn!(%error, "cannot take over the sockets that the service manager kept");
+            log!(warn, %error, "cannot take over the sockets that the service manager kept");
             Vec::new()
         }
     }
@@ -173,7 +174,7 @@ fn give_up(kept: Vec<(String, OwnedFd)>) {
     }
     let mut addrs = Vec::new();
     for (name, socket) in kept {
-        tracing::info!("closing the socket that the service manager has kept as {name}");
+        log!(info, "closing the socket that the service manager has kept as {name}");
         addrs.extend(getsockname(&socket).ok().and_then(|addr| SocketAddr::try_from(addr).ok()));
         drop(socket);
         forget(&name);
@@ -181,7 +182,7 @@ fn give_up(kept: Vec<(String, OwnedFd)>) {
     match wait_for_manager() {
         Ok(()) => wait_until_free(&addrs),
         Err(error) => {
-            tracing::warn!(%error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
+            log!(warn, %error, "cannot wait until the service manager has closed sockets: their addresses may still be in use");
         }
     }
 }
@@ -300,7 +301,7 @@ pub(crate) fn send_what_waits() {
     }
     drop(waiting);
     if let Some(error) = failed {
-        tracing::warn!(%error, "cannot notify the service manager");
+        log!(warn, %error, "cannot notify the service manager");
     }
 }
 

@@ -254,7 +254,10 @@ impl Worker {
     ///
     /// If a worker ends before this call, its start has failed, and the old worker stays.
     pub fn ready(&mut self) {
-        if let Some(ready) = self.ready.take() {
+        // A child that the start has forked does not speak for the worker.
+        if let Some(ready) = self.ready.take()
+            && self.reports.is_own_process()
+        {
             // An error means that the master is gone, which `orphaned` notices.
             let _ = rustix::io::write(&ready, &[1]);
         }

@@ -50,7 +50,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 24] = [
+const TESTS: [Test; 25] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -137,6 +137,7 @@ const TESTS: [Test; 24] = [
         "after_its_end_a_master_has_its_signals_as_before",
         after_its_end_a_master_has_its_signals_as_before,
     ),
+    ("a_log_that_panics_ends_no_master", a_log_that_panics_ends_no_master),
     (
         "a_log_that_starts_a_thread_ends_the_first_start",
         a_log_that_starts_a_thread_ends_the_first_start,
@@ -199,9 +200,26 @@ impl<'a> MakeWriter<'a> for WithThread {
     }
 }
 
+/// Panics behind each line, as the standard subscriber does by itself where standard error is a
+/// pipe that nobody reads any more.
+struct Panics;
+
+impl Write for Panics {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(line)?;
+        panic!("of a log, on purpose")
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn serve(role: &str) -> io::Result<ExitCode> {
     if role == "log" {
         tracing_subscriber::fmt().with_writer(WithThread).init();
+    } else if role == "broken log" {
+        tracing_subscriber::fmt().with_writer(|| Panics).init();
     } else {
         let writer = || LossyWriter::without_thread(io::stderr());
         tracing_subscriber::fmt().with_writer(writer).init();
@@ -903,6 +921,17 @@ fn after_its_end_a_master_has_its_signals_as_before(method: StartMethod) {
     master.signal("TERM");
     let line = master.says("after the end: ");
     assert!(none_is_blocked(&line), "{line}");
+    assert!(master.ends_within_guard().success());
+}
+
+fn a_log_that_panics_ends_no_master(method: StartMethod) {
+    let mut master = Running::start("broken log", method, None);
+    let addr = master.addr();
+    let first = master.next_worker();
+    master.signal("HUP");
+    master.says(&format!("worker {first} has ended"));
+    assert!(asks(&addr).starts_with("SigBlk"));
+    master.signal("TERM");
     assert!(master.ends_within_guard().success());
 }
 

@@ -109,10 +109,15 @@ struct Generator<'p> {
     gone: Option<String>,
 }
 
+/// How long is measured. Times after it can still be added.
+fn measured_time(plan: &Plan) -> u64 {
+    nanoseconds(plan.duration).min(NEVER / 2)
+}
+
 impl<'p> Generator<'p> {
     fn connect(plan: &'p Plan, watch: &mut dyn Watch) -> Result<Self, LoadError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
-        let duration = nanoseconds(plan.duration);
+        let duration = measured_time(plan);
         // A trace begins with the measured time.
         let arrivals = plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable();
         let mut generator = Self {
@@ -199,7 +204,7 @@ impl<'p> Generator<'p> {
     fn run(mut self, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let warm_up = nanoseconds(self.plan.warm_up);
-        let duration = nanoseconds(self.plan.duration);
+        let duration = measured_time(self.plan);
         self.begin = Instant::now();
         let outcome = self.load_until(warm_up, &mut events, watch, 0, "warm-up")?;
         if outcome == Ended::Interrupted {

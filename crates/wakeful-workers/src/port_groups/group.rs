@@ -243,11 +243,11 @@ impl PortGroup {
             Ok(()) => {}
             // The kernel has no list for this socket yet.
             Err(error) if self.listening().count() == 1 => {
-                tracing::debug!(%error, "a listener that is alone takes no program");
+                log!(debug, %error, "a listener that is alone takes no program");
             }
             Err(error) => {
                 let addr = &self.name;
-                tracing::warn!(%error, "cannot choose among the sockets of {addr} (SO_ATTACH_REUSEPORT_CBPF): while a worker comes or goes, clients may have to connect again");
+                log!(warn, %error, "cannot choose among the sockets of {addr} (SO_ATTACH_REUSEPORT_CBPF): while a worker comes or goes, clients may have to connect again");
             }
         }
     }
@@ -330,18 +330,18 @@ pub(crate) fn address_of(known: &str) -> Option<&str> {
 pub(super) fn stop_listening(socket: &SharedListener) {
     let_nobody_in(socket);
     if let Err(error) = shutdown(socket, Shutdown::Read) {
-        tracing::debug!(%error, "a listener cannot be shut down");
+        log!(debug, %error, "a listener cannot be shut down");
     }
 }
 
 pub(crate) fn let_in_again(socket: impl AsFd) {
     if let Err(error) = sys::let_in_again(socket) {
-        tracing::warn!(%error, "cannot remove a listener's filter: new connections are dropped there");
+        log!(warn, %error, "cannot remove a listener's filter: new connections are dropped there");
     }
 }
 
 pub(crate) fn let_nobody_in(socket: &SharedListener) {
     if let Err(error) = socket.let_nobody_in() {
-        tracing::debug!(%error, "a listener's filter cannot be attached");
+        log!(debug, %error, "a listener's filter cannot be attached");
     }
 }

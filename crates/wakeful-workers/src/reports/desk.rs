@@ -74,7 +74,7 @@ impl Desk {
         if (is_asked || self.written.as_ref() != Some(&roster))
             && let Err(error) = self.write(roster, loops)
         {
-            tracing::warn!(%error, "cannot write the list of workers: /workers may be out of date");
+            log!(warn, %error, "cannot write the list of workers: /workers may be out of date");
         }
     }
 

@@ -32,7 +32,7 @@ impl Running {
             }
             process.has_accepted = true;
             process.start_by = None;
-            tracing::info!("worker {} accepts", process.pid.as_raw_pid());
+            log!(info, "worker {} accepts", process.pid.as_raw_pid());
             if process.is_to_reopen {
                 process.signal(Signal::HUP);
             }
@@ -92,7 +92,7 @@ impl Running {
         self.list_workers();
         systemd::ready();
         // This comes first, because at the next call the predecessor reports that it ends.
-        tracing::info!(workers = self.crew.wanted(), "all workers accept");
+        log!(info, workers = self.crew.wanted(), "all workers accept");
         self.inheritance.ready();
         Ok(())
     }
@@ -112,11 +112,10 @@ impl Running {
             process.start_by = None;
             let pid = process.pid.as_raw_pid();
             if self.crew.is_ending() {
-                tracing::error!(
-                    "killing worker {pid}: it does not accept yet, and this master ends"
-                );
+                log!(error, "killing worker {pid}: it does not accept yet, and this master ends");
             } else {
-                tracing::error!(
+                log!(
+                    error,
                     "killing worker {pid}: it does not accept connections after {limit:?}, the \
                      start timeout"
                 );
@@ -126,14 +125,16 @@ impl Running {
         for process in self.processes.iter_mut().filter(|process| is_late(&process.end_by)) {
             process.end_by = None;
             let (pid, limit) = (process.pid.as_raw_pid(), self.drain_timeout.unwrap_or_default());
-            tracing::error!(
+            log!(
+                error,
                 "killing worker {pid}: it has not ended after {limit:?}, the drain timeout"
             );
             process.signal(Signal::KILL);
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
             let pid = successor.process();
-            tracing::error!(
+            log!(
+                error,
                 "killing process {pid}, the new master: it has neither taken over nor ended in time"
             );
             successor.kill();
@@ -177,12 +178,12 @@ impl Running {
             let pid = process.pid.as_raw_pid();
             match self.crew.lost(process.id, has_served, now) {
                 Loss::Expected => {
-                    tracing::info!("worker {pid} {how}");
+                    log!(info, "worker {pid} {how}");
                     // A worker that never accepted loses nothing by its end.
                     self.code_at_the_end(status.filter(|_| may_fail));
                 }
                 Loss::Sudden => {
-                    tracing::error!("worker {pid} {how}; another one takes its place");
+                    log!(error, "worker {pid} {how}; another one takes its place");
                     if let Some(place) = place.filter(|place| !self.crew.accepts(*place))
                         && self.are_sockets_ours()
                     {
@@ -190,21 +191,20 @@ impl Running {
                     }
                 }
                 Loss::Replacement => {
-                    tracing::error!(
-                        "worker {pid} {how} before it accepted: the old workers continue"
-                    );
+                    log!(error, "worker {pid} {how} before it accepted: the old workers continue");
                     // Workers that are not replaced are as ready as before.
                     self.reload_is_over();
                 }
-                Loss::Superseded => tracing::warn!(
+                Loss::Superseded => log!(
+                    warn,
                     "worker {pid} {how} before it accepted: the next reload starts another one"
                 ),
                 Loss::First if self.ending_since.is_some() => {
-                    tracing::info!("worker {pid} {how} before it accepted");
+                    log!(info, "worker {pid} {how} before it accepted");
                     self.end();
                 }
                 Loss::First => {
-                    tracing::error!("worker {pid} {how} before it accepted: this master ends");
+                    log!(error, "worker {pid} {how} before it accepted: this master ends");
                     self.code = code_of(status);
                     self.end();
                 }
@@ -264,7 +264,8 @@ impl Running {
                     None if self.crew.wanted() > 1 => "the others take new connections",
                     None => "new connections wait",
                 };
-                tracing::warn!(
+                log!(
+                    warn,
                     "worker {pid} is stopped (SIGSTOP): {consequence} until it continues \
                      (kill -CONT {pid})"
                 );
@@ -273,7 +274,7 @@ impl Running {
                     siblings.is_stopped(sibling);
                 }
             } else if status.continued() {
-                tracing::info!("worker {pid} continues");
+                log!(info, "worker {pid} continues");
                 process.is_stopped = false;
                 if let Some((siblings, sibling)) = sibling {
                     siblings.goes_on(sibling);
@@ -287,7 +288,7 @@ impl Running {
         match successor.progress() {
             Progress::Starting => {}
             Progress::Ready => {
-                tracing::info!("process {} has taken over: this master ends", successor.process());
+                log!(info, "process {} has taken over: this master ends", successor.process());
                 systemd::succeeded_by(successor.process());
                 // The service manager knows by now that it is the master.
                 successor.pass_on_what_came();
@@ -297,7 +298,8 @@ impl Running {
             Progress::Past => {
                 // This master was stopped, or starved, in the meantime.
                 let process = successor.process();
-                tracing::info!(
+                log!(
+                    info,
                     "process {process} had taken over, and has ended since: this master ends, too"
                 );
                 self.successor = None;
@@ -306,7 +308,7 @@ impl Running {
             Progress::Failed(how) => {
                 let ends = self.crew.is_ending();
                 let then = if ends { "this one ends nevertheless" } else { "this one continues" };
-                tracing::error!("no upgrade: the new master {how}; {then}");
+                log!(error, "no upgrade: the new master {how}; {then}");
                 if let Some(pid) = successor.unburied() {
                     self.unburied.push(Unburied { pid, may_fail: false });
                 }
@@ -318,7 +320,7 @@ impl Running {
                     return;
                 }
                 if let Err(error) = all_came {
-                    tracing::error!(%error, "cannot close all sockets that the new master made: clients may still connect there until its workers have ended");
+                    log!(error, %error, "cannot close all sockets that the new master made: clients may still connect there until its workers have ended");
                 }
                 self.listeners.let_in_again();
                 self.listeners.groups.steer_again(made, Instant::now());
@@ -327,7 +329,7 @@ impl Running {
                 // The successor may have reported that it was in charge.
                 systemd::still_in_charge();
                 if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::restore) {
-                    tracing::error!(%error, "cannot write this master's process id to the pid file again: the file may still name the new master");
+                    log!(error, %error, "cannot write this master's process id to the pid file again: the file may still name the new master");
                 }
             }
         }
@@ -348,7 +350,8 @@ impl Running {
             let process =
                 self.processes.iter().find(|process| process.heartbeats == stuck.heartbeats);
             let Some(process) = process else { continue };
-            tracing::error!(
+            log!(
+                error,
                 "killing worker {}: its loop {} has been in one turn for {:?}{}{}",
                 process.pid.as_raw_pid(),
                 stuck.number,

@@ -38,7 +38,7 @@ impl Running {
             return;
         }
         if self.crew.is_ending() && is_of_somebody {
-            tracing::info!("{signal}: no effect, because this master ends");
+            log!(info, "{signal}: no effect, because this master ends");
             return;
         }
         match request {
@@ -51,7 +51,7 @@ impl Running {
                 }
             }
             Request::End => {
-                tracing::info!("{signal}: the workers drain; a second signal stops them at once");
+                log!(info, "{signal}: the workers drain; a second signal stops them at once");
                 // The sender of this signal may also have sent one to the workers.
                 self.ending_since = Some(Instant::now());
                 // Clients that wait for a dead worker are served by another one.
@@ -67,7 +67,8 @@ impl Running {
                 self.pass_on(signal, Signal::HUP);
             }
             Request::Reopen => {
-                tracing::info!(
+                log!(
+                    info,
                     "{signal}: sending HUP to the workers: they reopen logs and reload certificates"
                 );
                 // A worker that is starting gets the signal only when it has its handlers.
@@ -87,7 +88,7 @@ impl Running {
             }
             Request::Fewer => self.want_fewer(signal),
             Request::DrainWorkers => {
-                tracing::info!("{signal}: the workers drain, and this master stays");
+                log!(info, "{signal}: the workers drain, and this master stays");
                 self.before_pause.get_or_insert(self.crew.wanted());
                 self.crew.set_wanted(0);
                 if self.crew.stop_replacing() {
@@ -166,13 +167,13 @@ impl Running {
 
     /// Ends everything as after a signal. This master then ends with this error.
     pub(super) fn fail(&mut self, error: io::Error) {
-        tracing::error!(%error, "the workers drain, and then this master ends");
+        log!(error, %error, "the workers drain, and then this master ends");
         self.failure = Some(error);
         self.end();
     }
 
     fn end_at_once(&mut self, signal: Name) {
-        tracing::warn!("{signal}, the second one: ending at once");
+        log!(warn, "{signal}, the second one: ending at once");
         self.code = ExitCode::FAILURE;
         self.crew.stop_clearing();
         self.close_at = None;
@@ -188,7 +189,7 @@ impl Running {
     /// During an upgrade the workers of the new master may have read their files already.
     fn pass_on(&mut self, name: Name, signal: Signal) {
         if let Some(successor) = &mut self.successor {
-            tracing::info!("{name}: the new master gets it too, when it has taken over");
+            log!(info, "{name}: the new master gets it too, when it has taken over");
             successor.pass_on(signal);
         }
     }
@@ -204,13 +205,13 @@ impl Running {
         let successor = self.succeeded_by.as_ref().filter(|it| !sys::has_ended(&it.pidfd));
         let Some(successor) = successor else { return false };
         let pid = successor.pid.as_raw_pid();
-        tracing::info!("{name}: passed on to process {pid}, the new master");
+        log!(info, "{name}: passed on to process {pid}, the new master");
         successor.signal(signal);
         true
     }
 
     fn replace(&mut self, signal: Name) {
-        tracing::info!("{signal}: replacing the workers, one after the other");
+        log!(info, "{signal}: replacing the workers, one after the other");
         self.listeners.warn_of_lost_files();
         self.resume();
         systemd::reloading();
@@ -221,7 +222,8 @@ impl Running {
     fn want_fewer(&mut self, signal: Name) {
         let last = self.crew.wanted().saturating_sub(1);
         if last > 0 && self.serves(last) && !(0..last).any(|place| self.serves(place)) {
-            tracing::warn!(
+            log!(
+                warn,
                 "{signal}: no effect, because no other worker serves: they start, have failed, or \
                  are stopped"
             );
@@ -240,15 +242,15 @@ impl Running {
 
     fn want(&mut self, signal: Name, wanted: usize) {
         if self.before_pause.is_some() {
-            tracing::info!("{signal}: no effect, since all workers were told to drain");
+            log!(info, "{signal}: no effect, since all workers were told to drain");
             return;
         }
         if !self.listeners.groups.is_empty() && !self.are_sockets_ours() {
-            tracing::info!("{signal}: no effect, because an upgrade is under way");
+            log!(info, "{signal}: no effect, because an upgrade is under way");
             return;
         }
         let wanted = wanted.clamp(1, MOST_WORKERS);
-        tracing::info!("{signal}: the number of workers is now {wanted}");
+        log!(info, "{signal}: the number of workers is now {wanted}");
         self.listeners.groups.retire(wanted, Instant::now());
         let completes = self.crew.set_wanted(wanted);
         // TTIN may come before a worker that TTOU made unwanted is told to drain. It goes on.
@@ -270,30 +272,32 @@ impl Running {
 
     fn upgrade(&mut self, signal: Name) {
         if self.inheritance.is_waited_for() {
-            tracing::warn!("{signal}: no upgrade: this process has not taken over yet");
+            log!(warn, "{signal}: no upgrade: this process has not taken over yet");
         } else if std::process::id() == 1 {
-            tracing::warn!(
+            log!(
+                warn,
                 "{signal}: no upgrade: this master is process 1, and its container would end with \
                  it. Replace the container"
             );
         } else if !self.crew.has_begun() {
             // There is nothing to hand over, and if these workers fail, so does the service.
-            tracing::warn!(
+            log!(
+                warn,
                 "{signal}: no upgrade: the first workers of this master do not all accept yet. Signal \
                  again when they do, or end this master (TERM) and start the new program"
             );
         } else if self.successor.is_some() {
-            tracing::warn!("{signal}: no effect: an upgrade is under way");
+            log!(warn, "{signal}: no effect: an upgrade is under way");
         } else {
             let start_by =
                 Instant::now().checked_add(self.start_timeout.saturating_add(MORE_THAN_WORKERS));
             self.listeners.listen_again();
             match Successor::start(&self.program, &self.listeners, start_by) {
                 Ok(successor) => {
-                    tracing::info!("{signal}: upgrading: process {} starts", successor.process());
+                    log!(info, "{signal}: upgrading: process {} starts", successor.process());
                     self.successor = Some(successor);
                 }
-                Err(error) => tracing::error!(%error, "no upgrade; this master continues"),
+                Err(error) => log!(error, %error, "no upgrade; this master continues"),
             }
         }
     }

@@ -76,7 +76,7 @@ impl Running {
                         format!(" RLIMIT_NOFILE (ulimit -n) must be at least {}", fds.len());
                     let advice = if error == Errno::INVAL { &least } else { "" };
                     let error = explain_call_error("ppoll")(error.into());
-                    tracing::error!(
+                    log!(error,
                         %error,
                         "the master cannot wait for events, and looks every {LOOKS:?} instead.{advice}"
                     );
