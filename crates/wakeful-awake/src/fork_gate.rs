@@ -54,7 +54,8 @@ fn of(word: u64) -> u32 {
 
 /// Waits until `may_enter` allows it for the gate, and adds `step`.
 fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
-    for tries in 1.. {
+    let mut yields = 0;
+    loop {
         let gate = GATE.load(Ordering::Relaxed);
         let inside = said(gate).unwrap_or(0);
         let (entered, relaxed) = (word(inside + step), Ordering::Relaxed);
@@ -65,7 +66,12 @@ fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
         }
         // If this thread has a real-time policy, only its sleep gives the CPU to a thread that has
         // none.
-        if tries > MOST_YIELDS { sleep(PAUSE) } else { yield_now() }
+        if yields < MOST_YIELDS {
+            yields += 1;
+            yield_now();
+        } else {
+            sleep(PAUSE);
+        }
     }
 }
 

@@ -110,8 +110,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A second of 10,000 requests. Of a hundred, those below `late` find the generator late, and
-    /// so many `waited` for a connection. Each of these takes 30 ms, and the others `response`.
+    /// A second of 10,000 requests. Of each hundred, `late` find the generator late, and `waited`
+    /// wait for a connection. Those that wait take 30 ms each, and the others `response`.
     fn measured(late: u64, lag: u64, waited: u64, response: u64) -> Validity {
         let mut recording = Recording::new(0..1000 * MS, 0);
         for index in 0..10_000 {

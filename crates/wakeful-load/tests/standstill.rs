@@ -191,13 +191,13 @@ fn a_pause_is_the_generator_s_also_where_requests_then_wait_for_a_connection() {
     let measurement = plan.run_watched(&mut PausedOnce { is_measured: false }).unwrap();
     let recording = &measurement.recording;
     assert_eq!(recording.send_lag.len(), recording.offered);
-    // So many were due more than 5 ms before the pause was over. It begins up to a millisecond
-    // before the measured time.
+    // This many were due at least 5 ms before the end of the pause, which begins up to a
+    // millisecond before the measured time.
     const DUE_IN_IT: u64 = 20 * (200 - 1 - 5);
     let late = recording.send_lag.count_between(5_000_000, u64::MAX);
     assert!(late >= DUE_IN_IT, "{late}");
     assert!(recording.waited_for_connection >= DUE_IN_IT - CONNECTIONS as u64, "{recording:?}");
-    // Whoever keeps the server from its CPU for seconds makes the pause matter little.
+    // If the machine keeps the server from its CPU for seconds, the pause matters little.
     let response = Duration::from_nanos(recording.response.value_at_quantile(0.99));
     let validity = measurement.validity();
     let Validity::Invalid { reasons, up_to: None } = &validity else {

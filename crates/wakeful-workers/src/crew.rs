@@ -36,7 +36,8 @@ pub(crate) enum Loss {
     /// The worker should have replaced another one, and never accepted. So no further worker is
     /// replaced.
     Replacement,
-    /// The same, but another replacement of all was requested after its start, and goes on.
+    /// The same, but after the worker's start another replacement of all was requested. That one
+    /// goes on.
     Superseded,
     /// The worker was among the first, and never served. No worker serves in its place.
     First,

@@ -200,7 +200,7 @@ impl<'a> MakeWriter<'a> for WithThread {
     }
 }
 
-/// Panics behind each line, as the standard subscriber does by itself where standard error is a
+/// Writes each line, and panics. The standard subscriber panics by itself if standard error is a
 /// pipe that nobody reads any more.
 struct Panics;
 

@@ -12,7 +12,8 @@ impl Inner {
     /// closed. No waker of another executor is called or dropped there, because it may take a lock
     /// that a thread of the parent held at the fork.
     ///
-    /// What is dropped here may fork. Then the child goes on here, too, and leaks what is left.
+    /// A destructor that runs here may fork. Then the child, too, runs the rest of this function,
+    /// where it leaks what is left.
     pub(super) fn end(self: &Rc<Self>) {
         let process = *self.handle.process();
         let entered = current::enter(self);

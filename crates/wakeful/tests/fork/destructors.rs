@@ -1,4 +1,4 @@
-//! Destructors that fork, of what our code drops. The child goes on there.
+//! A destructor forks, of a value that our code drops. In the child, our code goes on as well.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
