@@ -104,7 +104,9 @@ impl Iterator for Arrivals {
             }
             // The time is multiplied and not added up, so that rounding errors do not accumulate.
             Schedule::Constant(rate) => Some((self.sent as f64 * 1e9 / rate) as u64),
-            Schedule::Trace(times) => times.get(self.sent - 1).map(|at| self.begin + at),
+            Schedule::Trace(times) => {
+                times.get(self.sent - 1).map(|at| self.begin.saturating_add(*at))
+            }
             Schedule::Closed => None,
         }
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::crew::Order;
 use crate::exec;
+use crate::log::{self, IsMaster};
 use crate::running::Running;
 use crate::settings::Master;
 use crate::successor::{Inheritance, Program};
@@ -41,6 +42,7 @@ impl Master {
         if let Some(worker) = exec::this_worker()? {
             return Ok(Role::Worker(worker));
         }
+        let _is_master = IsMaster::new();
         let program = Program::this();
         let inheritance = Inheritance::take()?;
         let mut running = Running::new(self, program, inheritance)?;
@@ -61,6 +63,8 @@ impl Master {
             }
             running.list_workers();
             running.wait_and_see();
+            // Other crates log, too.
+            log::end_if_no_master();
         }
     }
 }

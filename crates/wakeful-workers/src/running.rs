@@ -29,7 +29,7 @@ use crate::settings::Master;
 use crate::signals::{Request, Signals};
 use crate::successor::{InCharge, Inheritance, Program, Successor};
 use crate::worker::{Orphans, SharedData, Worker};
-use crate::{signals, sys, systemd};
+use crate::{log, signals, sys, systemd};
 
 /// How long processes that were told to end at once may take before they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -258,7 +258,10 @@ impl Running {
         let reports_at = self.desk.take();
         let pid = match sys::fork() {
             Ok(Some(child)) => child,
-            Ok(None) => return Ok(Some(New { heartbeats, sibling, reports_at, ready: told })),
+            Ok(None) => {
+                log::is_no_master();
+                return Ok(Some(New { heartbeats, sibling, reports_at, ready: told }));
+            }
             Err(error) => {
                 self.forget(&heartbeats, sibling.as_ref(), reports_at);
                 return Err(error);

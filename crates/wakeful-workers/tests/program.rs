@@ -14,7 +14,7 @@ use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing_subscriber::fmt::MakeWriter;
 use wakeful::LoopGroup;
@@ -50,7 +50,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 25] = [
+const TESTS: [Test; 26] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -138,6 +138,7 @@ const TESTS: [Test; 25] = [
         after_its_end_a_master_has_its_signals_as_before,
     ),
     ("a_log_that_panics_ends_no_master", a_log_that_panics_ends_no_master),
+    ("a_log_that_forks_makes_no_second_master", a_log_that_forks_makes_no_second_master),
     (
         "a_log_that_starts_a_thread_ends_the_first_start",
         a_log_that_starts_a_thread_ends_the_first_start,
@@ -215,11 +216,36 @@ impl Write for Panics {
     }
 }
 
+/// Before each line of the master it forks, and the child returns.
+struct Forks {
+    master: u32,
+}
+
+impl Write for Forks {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if std::process::id() == self.master {
+            // SAFETY: a master has one thread.
+            #[allow(unsafe_code, reason = "a fork has no safe wrapper")]
+            let child = unsafe { libc::fork() };
+            let Some(child) = Pid::from_raw(child) else { return Ok(line.len()) };
+            waitpid(Some(child), WaitOptions::empty())?;
+        }
+        io::stderr().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn serve(role: &str) -> io::Result<ExitCode> {
     if role == "log" {
         tracing_subscriber::fmt().with_writer(WithThread).init();
     } else if role == "broken log" {
         tracing_subscriber::fmt().with_writer(|| Panics).init();
+    } else if role == "forking log" {
+        let master = if is_executed_worker() { 0 } else { std::process::id() };
+        tracing_subscriber::fmt().with_writer(move || Forks { master }).init();
     } else {
         let writer = || LossyWriter::without_thread(io::stderr());
         tracing_subscriber::fmt().with_writer(writer).init();
@@ -926,6 +952,17 @@ fn after_its_end_a_master_has_its_signals_as_before(method: StartMethod) {
 
 fn a_log_that_panics_ends_no_master(method: StartMethod) {
     let mut master = Running::start("broken log", method, None);
+    let addr = master.addr();
+    let first = master.next_worker();
+    master.signal("HUP");
+    master.says(&format!("worker {first} has ended"));
+    assert!(asks(&addr).starts_with("SigBlk"));
+    master.signal("TERM");
+    assert!(master.ends_within_guard().success());
+}
+
+fn a_log_that_forks_makes_no_second_master(method: StartMethod) {
+    let mut master = Running::start("forking log", method, None);
     let addr = master.addr();
     let first = master.next_worker();
     master.signal("HUP");

@@ -11,7 +11,9 @@ use super::Destination;
 use super::counts::Counts;
 use super::output::{Output, WhenFull};
 use super::patience::Patience;
+use crate::sys::fork_check::ProcessMark;
 use crate::sys::panics::contain;
+use crate::task::end_main_of_child;
 
 #[derive(Debug)]
 pub(super) enum Message {
@@ -54,9 +56,14 @@ impl<D: Destination> Background<D> {
 
     /// Runs until the last writer is dropped.
     pub(super) fn run(&mut self) {
+        let process = ProcessMark::new();
         while let Ok(message) = self.messages.recv() {
             // The destination is user code. This thread survives its panics.
             contain(|| self.take(message, WhenFull::Wait));
+            if process.is_forked() {
+                // It has forked, and returned in the child. There no other thread has messages.
+                end_main_of_child();
+            }
         }
     }
 

@@ -13,10 +13,13 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, ready};
 use std::thread;
+
+use crate::sys::panics;
 
 /// Declares task-local values. Each value is visible to the futures and calls that run in its
 /// scope.
@@ -123,7 +126,7 @@ impl<T: 'static> LocalKey<T> {
     /// # Cancel safety
     /// The same as for `future`. The value is dropped after the future.
     pub fn scope<F: Future>(&'static self, value: T, future: F) -> TaskLocalFuture<T, F> {
-        TaskLocalFuture { key: self, value, future: Some(future) }
+        TaskLocalFuture { key: self, value: Some(value), future: Some(future) }
     }
 
     /// Calls `f` with `value` as the task-local value.
@@ -222,7 +225,8 @@ pin_project_lite::pin_project! {
     #[must_use = "futures do nothing unless awaited"]
     pub struct TaskLocalFuture<T: 'static, F> {
         key: &'static LocalKey<T>,
-        value: T,
+        // `Some` until it is dropped.
+        value: Option<T>,
         // `None`: the future was ready, and was dropped.
         #[pin]
         future: Option<F>,
@@ -231,8 +235,15 @@ pin_project_lite::pin_project! {
     impl<T: 'static, F> PinnedDrop for TaskLocalFuture<T, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            let _entered = this.key.enter(this.value);
-            this.future.set(None);
+            let dropped = catch_unwind(AssertUnwindSafe(|| {
+                let _entered = this.value.as_ref().map(|value| this.key.enter(value));
+                this.future.set(None);
+            }));
+            if let Err(payload) = dropped {
+                // While it unwinds, a second panic would end the process.
+                panics::discard(this.value.take());
+                resume_unwind(payload);
+            }
         }
     }
 }
@@ -244,7 +255,7 @@ impl<T: 'static, F: Future> Future for TaskLocalFuture<T, F> {
     /// If it is polled after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let _entered = this.key.enter(this.value);
+        let _entered = this.value.as_ref().map(|value| this.key.enter(value));
         let future = this.future.as_mut().as_pin_mut();
         let future = future.expect("a scope is not polled again after it was ready");
         let output = ready!(future.poll(cx));
@@ -255,7 +266,11 @@ impl<T: 'static, F: Future> Future for TaskLocalFuture<T, F> {
 
 impl<T: fmt::Debug, F> fmt::Debug for TaskLocalFuture<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskLocalFuture").field("value", &self.value).finish_non_exhaustive()
+        let mut text = f.debug_struct("TaskLocalFuture");
+        if let Some(value) = &self.value {
+            text.field("value", value);
+        }
+        text.finish_non_exhaustive()
     }
 }
 

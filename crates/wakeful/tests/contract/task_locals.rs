@@ -17,6 +17,7 @@ on_every_backend! {
     scopes_are_nested_and_entered_again_within_with,
     a_panic_in_a_scope_restores_the_value,
     a_task_local_is_there_while_its_future_is_dropped,
+    a_scope_whose_future_and_value_panic_in_their_drops_ends_nothing,
     a_scope_moves_between_threads,
     a_spawned_task_is_not_in_the_scope_that_spawned_it,
     a_task_local_without_a_scope_is_a_clear_error,
@@ -122,6 +123,28 @@ fn a_task_local_is_there_while_its_future_is_dropped<B: Backend>() {
             assert_eq!(task.await.is_ok(), ends);
             assert_eq!(seen.get(), 7);
         }
+    });
+}
+
+fn a_scope_whose_future_and_value_panic_in_their_drops_ends_nothing<B: Backend>() {
+    struct Panics(&'static str);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("the drop of the {}, on purpose", self.0);
+        }
+    }
+    task_local! { static PANICS: Panics; }
+    B::block_on(async {
+        let of_future = Panics("future");
+        let task = spawn(PANICS.scope(Panics("value"), async move {
+            let _of_future = of_future;
+            pending::<()>().await;
+        }));
+        yield_now().await;
+        task.abort();
+        let panicked = task.await.unwrap_err().try_into_panic().unwrap();
+        let text = panicked.downcast_ref::<String>().unwrap();
+        assert!(text.starts_with("the drop of the future"), "{text}");
     });
 }
 

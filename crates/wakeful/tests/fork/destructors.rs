@@ -1,8 +1,13 @@
-//! A destructor forks, of a value that our code drops. In the child, our code goes on as well.
+//! A destructor or a log's destination forks, where our code calls it. In the child, our code goes
+//! on as well.
 
+use std::io::{PipeWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use wakeful::log::{Destination, LossyWriter, Queue};
 
 use super::backend::Backend;
 use super::background::LONG;
@@ -109,10 +114,40 @@ pub(super) fn a_child_of_a_destructor_on_a_thread_of_ours_ends<B: Backend>() {
         drop(group);
         has_ended_by_itself(&children);
     }
-    // The outcome of work that nobody awaits.
+    // The outcome of work that nobody awaits. Work that is over before that drops it here.
     let outcome = forks(false);
-    B::block_on(async { wakeful::task::spawn_blocking(move || outcome).detach() });
+    let (detached, is_detached) = mpsc::channel();
+    let work = move || {
+        is_detached.recv().unwrap();
+        outcome
+    };
+    B::block_on(async { wakeful::task::spawn_blocking(work).detach() });
+    detached.send(()).unwrap();
     has_ended_by_itself(&children);
     // The parent's pool continues.
     assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
+}
+
+pub(super) fn a_child_of_a_log_s_destination_ends<B: Backend>() {
+    struct ForksOnce {
+        pipe: PipeWriter,
+        forks: Option<Forks>,
+    }
+    impl Destination for ForksOnce {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.pipe.as_fd()
+        }
+        fn reopen(&mut self) -> bool {
+            self.forks.take();
+            false
+        }
+    }
+    let _one = one_at_a_time();
+    let (_reader, pipe) = std::io::pipe().unwrap();
+    let (child, children) = mpsc::channel();
+    let destination = ForksOnce { pipe, forks: Some(Forks { child, uses_a_pool: false }) };
+    let mut log = LossyWriter::on_thread("log", destination, Queue::default()).unwrap();
+    log.write_all(b"a line\n").unwrap();
+    assert!(log.flush_within(LONG));
+    has_ended_by_itself(&children);
 }

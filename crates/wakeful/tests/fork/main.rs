@@ -47,7 +47,7 @@ use self::child::{
     one_at_a_time, report, verdict,
 };
 use self::destructors::{
-    a_child_of_a_destructor_on_a_thread_of_ours_ends,
+    a_child_of_a_destructor_on_a_thread_of_ours_ends, a_child_of_a_log_s_destination_ends,
     a_fork_in_a_destructor_at_a_loop_s_end_leaves_the_rest_to_the_parent,
 };
 use self::foreign_wakers::{
@@ -92,6 +92,7 @@ on_every_backend! {
     a_directory_that_a_child_without_threads_reads_on_is_an_error_and_no_end,
     a_child_that_returns_from_blocking_work_ends,
     a_child_of_a_destructor_on_a_thread_of_ours_ends,
+    a_child_of_a_log_s_destination_ends,
     a_fork_in_a_destructor_at_a_loop_s_end_leaves_the_rest_to_the_parent,
     a_child_that_returns_on_a_thread_of_ours_waits_for_no_lock,
     a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody,
