@@ -1,5 +1,5 @@
-//! A log subscriber is the program's code: a panic in it ends neither the master nor a worker. If it
-//! forks in a master, and returns in the child, the child ends.
+//! A log subscriber is the program's code: a panic in it ends neither the master nor a worker. If
+//! it forks in a master, and returns in the child, the child ends.
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
