@@ -77,6 +77,21 @@ fn who_is_asked_collects_what_all_say() {
 }
 
 #[test]
+fn a_child_of_a_worker_says_nothing_in_its_place() {
+    let (_desk, mut reports) = desk(&[WorkerState::Draining; 2]);
+    reports.iter().for_each(|one| one.publish(|| said("of the worker")).unwrap());
+    let mut of_child = reports.remove(0);
+    // As if that were the parent.
+    Arc::get_mut(&mut of_child.0).unwrap().process += 1;
+    of_child.publish(|| unreachable!("it is asked for nothing")).unwrap();
+    wakeful::block_on(async {
+        for one in reports[0].collect(Duration::from_millis(1)).await.unwrap() {
+            assert_eq!(one.said.own, "of the worker");
+        }
+    });
+}
+
+#[test]
 fn several_may_ask_at_once() {
     let (_desk, reports) = desk(&[WorkerState::Serving; 4]);
     reports.iter().for_each(|one| answer(one.clone(), "text"));
