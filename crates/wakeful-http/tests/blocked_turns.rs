@@ -10,8 +10,9 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender};
 use axum::routing::get;
 use wakeful::LoopGroup;
-use wakeful_http::{DrainPlan, Limits, Running};
+use wakeful_http::{DrainPlan, Limits, Refusal, Running};
 
+use common::frames::{CANCEL, Client, DATA, GOAWAY, HEADERS, RST_STREAM};
 use common::*;
 
 /// What an idle connection may take.
@@ -107,4 +108,39 @@ fn a_drain_that_a_blocked_loop_learns_of_late_gives_idle_connections_their_time(
     ask(idle, "/");
     assert!(answer(idle, "hello").contains("connection: close"));
     assert_eq!(drained.join().unwrap().unwrap(), 0);
+}
+
+#[test]
+fn requests_that_were_cancelled_while_their_loop_was_blocked_are_no_flood() {
+    let Blocked { running, .. } = start(Limits::default());
+    let mut client = Client::new(&running);
+    let mut streams = (1..).step_by(2);
+    // The server reads more at once from a client that has not sent much.
+    for stream in streams.by_ref().take(10) {
+        client.get(stream, "/");
+        assert_eq!(client.wait_for(HEADERS).status(), "200");
+        assert_eq!(client.wait_for(DATA).payload, b"hello");
+    }
+    let (blocks, blocked) = async_channel::bounded(1);
+    let posted = running.handles()[0].post(move || {
+        blocks.send_blocking(()).unwrap();
+        thread::sleep(PATIENCE / 4);
+    });
+    assert!(posted.is_ok());
+    blocked.recv_blocking().unwrap();
+    for stream in streams.by_ref().take(100) {
+        client.get(stream, "/");
+        client.send(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
+    }
+    let last = streams.next().unwrap();
+    client.get(last, "/");
+    let response = loop {
+        let frame = client.wait_for_any();
+        assert_ne!(frame.kind, GOAWAY, "{:?}", String::from_utf8_lossy(&frame.payload));
+        if frame.kind == HEADERS && frame.stream == last {
+            break frame;
+        }
+    };
+    assert_eq!(response.status(), "200");
+    assert_eq!(running.http_counts().refused(Refusal::Http2ResetFlood), 0);
 }

@@ -659,6 +659,19 @@ fn what_is_no_http2_is_a_protocol_error() {
     is_served(&running);
 }
 
+/// hyper ends such a connection as if its client had closed.
+#[test]
+fn a_connect_with_a_length_is_a_protocol_error() {
+    let running = start(Limits::default());
+    let mut client = Client::new(&running);
+    let fields = [(":method", "CONNECT"), (":authority", "x:80"), ("content-length", "5")];
+    let fields: Vec<u8> = fields.into_iter().flat_map(|(name, value)| field(name, value)).collect();
+    client.send(HEADERS, END_HEADERS, 1, &fields);
+    assert_eq!(client.goaway(), PROTOCOL_ERROR);
+    counted(&running, Refusal::Http2Protocol, 1);
+    is_served(&running);
+}
+
 #[test]
 fn who_sends_many_frames_at_once_gives_way_to_others_between_them() {
     const PINGS: usize = 900;

@@ -145,6 +145,17 @@ where
                 return Poll::Ready(Ended::By(refusal));
             }
             if let Poll::Ready(ended) = polled {
+                let is_cut_off = ended.is_ok()
+                    && !shutdown.is_announced()
+                    && !frames.borrow().is_at_end
+                    && state.streams().count() > 0;
+                if is_cut_off {
+                    // hyper returns, as if the client had closed, if a CONNECT has a
+                    // `content-length`. (h2 does not return while a stream is open.)
+                    let refusal = Refusal::Http2Protocol;
+                    state.loop_state().refuse(refusal);
+                    return Poll::Ready(Ended::By(refusal));
+                }
                 return Poll::Ready(Ended::ByItself(ended));
             }
             if shutdown.is_due(state) {

@@ -29,6 +29,8 @@ pub(super) struct ObservedFrames {
     pub(super) room: usize,
     /// The loop's other tasks run before the next read, so nothing more is read in this poll.
     pub(super) gives_way: bool,
+    /// The client sends nothing more.
+    pub(super) is_at_end: bool,
     /// The last frame from the client. It may be incomplete.
     last: Option<Frame>,
     /// The last stream that the client opened, and how many it has opened.
@@ -56,6 +58,7 @@ impl ObservedFrames {
             flood: None,
             room: SHORT_READ,
             gives_way: false,
+            is_at_end: false,
             last: None,
             last_stream: 0,
             opened: 0,
@@ -201,6 +204,7 @@ impl ObservedFrames {
     pub(super) fn last_word(&self, refusal: Refusal) -> Option<[u8; 17]> {
         let error = match refusal {
             Refusal::MaxAge => h2::Reason::NO_ERROR,
+            Refusal::Http2Protocol => h2::Reason::PROTOCOL_ERROR,
             _ => h2::Reason::ENHANCE_YOUR_CALM,
         };
         self.sent.is_between_frames().then(|| frames::goaway(self.last_stream, error.into()))

@@ -33,6 +33,7 @@ impl<I: Read + Unpin> Read for ObservedIo<I> {
             let room = scratch.len().min(buf.remaining()).min(frames.room);
             let mut read = ReadBuf::new(&mut scratch[..room]);
             ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
+            frames.is_at_end = read.filled().is_empty();
             frames.received(read.filled(), &mut self.state.streams());
             if frames.flood.is_some() {
                 // The driver ends the connection after this poll, so h2 need not handle the rest of

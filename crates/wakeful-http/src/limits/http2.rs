@@ -16,7 +16,7 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | [`max_send_buffer`](Self::max_send_buffer) | 400 KiB | 1 to 2³² - 1 | the response's body is not polled |
 /// | [`ping_interval`](Self::ping_interval) | none | 1 ms and more | |
 /// | [`ping_timeout`](Self::ping_timeout) | 20 s | 1 ms and more | the connection is closed |
-/// | [`max_pending_resets`](Self::max_pending_resets) | 20 | | GOAWAY (ENHANCE_YOUR_CALM) |
+/// | [`max_pending_resets`](Self::max_pending_resets) | 1,000 | | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_error_resets`](Self::max_error_resets) | 1,024 | | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_resets_per_second`](Self::max_resets_per_second) | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_control_frames_per_second`](Self::max_control_frames_per_second) | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
@@ -63,7 +63,7 @@ impl Default for Http2Limits {
             max_send_buffer: 400 * 1024,
             ping_interval: None,
             ping_timeout: Duration::from_secs(20),
-            max_pending_resets: 20,
+            max_pending_resets: 1000,
             max_error_resets: 1024,
             max_resets_per_second: 200,
             max_control_frames_per_second: 250,
@@ -128,6 +128,11 @@ impl Http2Limits {
 
     /// Sets how many reset streams of a connection may wait. A stream waits from the client's reset
     /// until the service notices the reset.
+    ///
+    /// Behind a turn that was late, the server reads in one piece what clients have sent meanwhile.
+    /// So honest clients that cancel their requests can have many waiting at once. The default is as
+    /// many as a client may reset at once by
+    /// [`max_resets_per_second`](Self::max_resets_per_second).
     pub fn max_pending_resets(mut self, streams: usize) -> Self {
         self.max_pending_resets = streams;
         self
