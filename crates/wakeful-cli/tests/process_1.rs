@@ -135,3 +135,33 @@ fn a_term_ends_a_worker_that_starts() {
         assert!(status.success(), "{how:?}: {said}");
     }
 }
+
+/// A shell that is called like Docker's init. It passes WINCH on.
+const INIT: &str = r#"trap 'kill -WINCH $!' WINCH; "$@" & while :; do wait; done"#;
+
+#[test]
+fn a_container_does_not_end_by_an_upgrade_of_its_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let init = directory.path().join("docker-init");
+    fs::copy("/bin/sh", &init).unwrap();
+    for is_first in [true, false] {
+        let Some(mut command) = in_namespace() else { return };
+        if !is_first {
+            command.arg(&init).args(["-c", INIT, "sh"]);
+        }
+        command.arg(PROGRAM).env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
+        let arguments = ["http", "--listen", "127.0.0.1:0", "--workers", "1"];
+        let mut server = Service::start_by(command, &arguments);
+        server.behind("all workers accept");
+        let first = child(server.child.id());
+        let (master, what) = match is_first {
+            true => (first, "is process 1"),
+            false => (child(first), "is the program of its container's init"),
+        };
+        signal(master, "-USR2");
+        server.behind(&format!("SIGUSR2: no upgrade: this master {what}"));
+        // As `docker run` passes it on.
+        signal(first, "-WINCH");
+        server.behind("SIGWINCH from outside of the container: no effect");
+    }
+}

@@ -1916,7 +1916,7 @@ fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
     launched.args([&*notify, "FDSTORE=4", PROGRAM]);
     let mut master = Master::start_by(launched, &with(&["--workers", "1"]));
     let (told, socket) = told_with_socket(&manager);
-    assert_eq!(told, "FDSTORE=1\nFDNAME=wakeful,127.0.0.1,0");
+    assert_eq!(told, "FDSTORE=1\nFDPOLL=0\nFDNAME=wakeful,127.0.0.1,0");
     assert!(told_with_socket(&manager).0.ends_with("READY=1"));
     let (addr, workers) = (master.addr(), master.workers());
     master.first.kill().unwrap();
@@ -2030,9 +2030,33 @@ fn a_service_manager_that_has_no_room_at_first_keeps_the_socket_later() {
             break (told, socket);
         }
     };
-    assert_eq!(told, "FDSTORE=1\nFDNAME=wakeful,127.0.0.1,0");
+    assert_eq!(told, "FDSTORE=1\nFDPOLL=0\nFDNAME=wakeful,127.0.0.1,0");
     let socket = std::net::TcpListener::from(socket.unwrap());
     assert_eq!(socket.local_addr().unwrap().to_string(), master.addr());
+}
+
+/// A manager drops more without a word. A master that takes them for kept would not answer who
+/// waits there at its end.
+#[test]
+fn a_service_manager_gets_as_many_sockets_as_it_has_room_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let mut launched = Command::new("env");
+    launched.args([&*format!("NOTIFY_SOCKET={}", path.display()), "FDSTORE=1", PROGRAM]);
+    let own = directory.path().join("own");
+    let own = format!("unix:{}", own.display());
+    let arguments = ["--listen", "127.0.0.1:0", "--listen", &own, "--workers", "1"];
+    let mut master = Master::start_by(launched, &arguments);
+    let told = || told_with_socket(&manager).0;
+    assert_eq!(told(), format!("FDSTOREREMOVE=1\nFDNAME=wakeful,{}", own.replace(':', ",")));
+    assert_eq!(told(), "FDSTORE=1\nFDPOLL=0\nFDNAME=wakeful,127.0.0.1,0");
+    assert!(told().ends_with("READY=1"));
+    master.waits_until(|this| this.log().contains("has no room for 1 more"), "no room");
+    master.signal("TERM");
+    assert!(master.ended().0.success());
+    assert!(UnixStream::connect(own.strip_prefix("unix:").unwrap()).is_err());
 }
 
 #[test]
@@ -2078,15 +2102,15 @@ fn a_service_manager_forgets_a_socket_that_an_upgrade_drops() {
     let mut master = Master::start_by(launched, &["--config", file.to_str().unwrap()]);
     let told = || told_with_socket(&manager).0;
     let name = |addr: &str| format!("FDNAME=wakeful,{}", addr.replace(':', ","));
-    assert_eq!(told(), format!("FDSTORE=1\n{}", name("127.0.0.1:0")));
-    assert_eq!(told(), format!("FDSTORE=1\n{}", name(&dropped)));
+    assert_eq!(told(), format!("FDSTORE=1\nFDPOLL=0\n{}", name("127.0.0.1:0")));
+    assert_eq!(told(), format!("FDSTORE=1\nFDPOLL=0\n{}", name(&dropped)));
     assert!(told().ends_with("READY=1"));
     fs::write(&file, "workers = 1\nlisten = '127.0.0.1:0'\n").unwrap();
     let before = master.pid();
     master.signal("USR2");
     master.waits_until(|this| this.pid() != before, "in charge");
     assert_eq!(told(), format!("FDSTOREREMOVE=1\n{}", name(&dropped)));
-    assert_eq!(told(), format!("FDSTORE=1\n{}", name("127.0.0.1:0")));
+    assert_eq!(told(), format!("FDSTORE=1\nFDPOLL=0\n{}", name("127.0.0.1:0")));
     assert!(told().ends_with("READY=1"));
 }
 

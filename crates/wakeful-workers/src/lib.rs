@@ -56,11 +56,12 @@
 //! | TERM, INT, QUIT, PWR, XCPU | the workers drain, then the master ends; after a second signal the workers and the master end at once |
 //! | HUP | the master replaces the workers one after the other |
 //! | USR1 | the workers get SIGHUP: they reopen logs and reload certificates, if your program does that |
-//! | USR2 | upgrade: see above. Until its first workers accept, a master refuses. So does process 1 of a container, because the container would end |
+//! | USR2 | upgrade: see above. Until its first workers accept, a master refuses. So does a master whose container would end with it: process 1, and the program of its init (`docker run --init`) |
 //! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again, and until then TTOU has no effect |
 //!
-//! TTIN, TTOU and WINCH have no effect if a terminal sends them. SIGTERM to a worker's own process
+//! TTIN, TTOU and WINCH have no effect if a terminal sends them. Nor has WINCH from outside of a
+//! container: `docker run` passes on that of its terminal. SIGTERM to a worker's own process
 //! drains that worker, and the master replaces it when it has ended. QUIT and PWR do nothing in a
 //! worker, unless your program catches them: they are often sent to all processes, and are meant
 //! for the master. For a core dump of a worker, send it ABRT.
@@ -80,6 +81,7 @@
 #[macro_use]
 mod log;
 
+mod container;
 mod crew;
 mod exec;
 mod listen_again;

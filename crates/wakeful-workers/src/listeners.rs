@@ -179,7 +179,7 @@ impl Listeners {
         for name in self.dropped.drain(..) {
             systemd::forget(&name);
         }
-        self.give_to_keep(Kept::No);
+        self.give_to_keep();
     }
 
     /// Lets no more clients in at sockets that only the old workers have. These drain when this
@@ -198,7 +198,8 @@ impl Listeners {
     /// Gives the service manager the sockets that it should keep, and for which it had no room
     /// before.
     pub(crate) fn give_what_waits(&mut self) {
-        self.give_to_keep(Kept::NotYet);
+        let waiting = self.every_mut().filter(|one| one.kept == Kept::NotYet);
+        waiting.for_each(Listening::give_to_keep);
     }
 
     /// When to try that again.
@@ -207,10 +208,25 @@ impl Listeners {
         waits.then(|| Instant::now() + systemd::AGAIN)
     }
 
-    fn give_to_keep(&mut self, which: Kept) {
-        for one in self.every_mut().filter(|one| one.kept == which) {
-            one.kept = systemd::keep(&one.name, one.socket.as_fd());
+    /// The manager may have some from an earlier master. It does not say whether it had room for a
+    /// socket, so it forgets those that are too many before it gets the others.
+    fn give_to_keep(&mut self) {
+        let most = systemd::most_kept();
+        let mut own: Vec<_> = self.every_mut().filter(|one| one.kept != Kept::Yes).collect();
+        let too_many = own.split_off(own.len().min(most));
+        if !too_many.is_empty() {
+            log!(
+                warn,
+                "the service manager keeps {most} sockets for the next master, and has no room for \
+                 {} more: they close with this one. Raise FileDescriptorStoreMax=",
+                too_many.len()
+            );
         }
+        for one in too_many {
+            one.kept = Kept::NoRoom;
+            systemd::forget(&one.name);
+        }
+        own.into_iter().for_each(Listening::give_to_keep);
     }
 
     /// The addresses of all listeners.
@@ -262,9 +278,9 @@ impl Listeners {
         }
         // A Unix socket lets nobody in ever after, and a manager may have it from an earlier
         // master.
-        if !systemd::keeps_sockets() {
-            unix.iter().for_each(|one| let_nobody_in(&one.socket));
-        }
+        let keeps = systemd::keeps_sockets();
+        let closes = unix.iter().filter(|one| !keeps || one.kept == Kept::NoRoom);
+        closes.for_each(|one| let_nobody_in(&one.socket));
     }
 
     /// Undoes [`let_nobody_in`](Self::let_nobody_in) at the TCP sockets that all workers share. A
@@ -299,6 +315,10 @@ impl Listening {
         if self.is_kept() {
             self.socket.leave_file();
         }
+    }
+
+    fn give_to_keep(&mut self) {
+        self.kept = systemd::keep(&self.name, self.socket.as_fd());
     }
 
     fn listen_again(&self) {

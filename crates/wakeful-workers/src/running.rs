@@ -19,6 +19,7 @@ use wakeful::accept::{AcceptStrategy, Sibling, Siblings};
 use wakeful::heartbeat::{Heartbeats, Watchdog};
 
 use self::process::Process;
+use crate::container::Place;
 use crate::crew::{Crew, WorkerId};
 use crate::exec::{self, StartMethod};
 use crate::listeners::Listeners;
@@ -69,6 +70,7 @@ pub(crate) struct Running {
     /// The number of loops of each worker, if each loop has its own sockets.
     loops: Option<NonZeroUsize>,
     signals: Signals,
+    place: Place,
     watchdog: Watchdog,
     /// `None`: no shared memory could be had, so each worker waits for connections at all times.
     siblings: Option<Siblings>,
@@ -136,6 +138,7 @@ impl Running {
         }
         let predecessor = inheritance.predecessor;
         let is_successor = predecessor.is_some();
+        let place = Place::of_this(is_successor);
         if let Some(path) = &pid_file {
             pid_file::is_free(path, predecessor)?;
         }
@@ -170,7 +173,8 @@ impl Running {
             cannot_wait: false,
             listeners,
             loops,
-            signals: Signals::new(is_successor)?,
+            signals: Signals::new(is_successor, place)?,
+            place,
             watchdog: Watchdog::new(timeout)?,
             siblings,
             desk: Desk::new(sys::duplicate(&lifeline.0)?)?,
@@ -431,7 +435,7 @@ impl Running {
             // The kill is repeated after the same time, for processes that did not exist yet.
             self.at_once = Some(self.looked_at);
             self.signal_all(Signal::KILL);
-            self.successor.iter().for_each(Successor::remind);
+            self.successor.iter_mut().for_each(Successor::remind);
         }
         if let Some((at, every)) = &mut self.alive_at
             && now >= *at

@@ -9,6 +9,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use wakeful::limits::explain_call_error;
 
+use crate::container::Place;
 use crate::sys;
 
 /// The request that a signal makes.
@@ -50,6 +51,7 @@ pub(crate) struct Signals {
     fd: SignalFd,
     before: SigSet,
     master: u32,
+    place: Place,
 }
 
 impl Signals {
@@ -60,7 +62,7 @@ impl Signals {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn new(is_successor: bool) -> io::Result<Self> {
+    pub(crate) fn new(is_successor: bool, place: Place) -> io::Result<Self> {
         let all: SigSet = REQUESTS.iter().map(|(signal, _)| *signal).collect();
         sys::hear_of_children()?;
         let mut before = all.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
@@ -77,7 +79,7 @@ impl Signals {
             // This cannot fail with a mask that the kernel returned.
             let _ = before.thread_set_mask();
         })?;
-        Ok(Self { fd, before, master })
+        Ok(Self { fd, before, master, place })
     }
 
     /// The next signal that has come.
@@ -87,9 +89,19 @@ impl Signals {
             let is_it = |(signal, _): &(Signal, Request)| info.ssi_signo == *signal as u32;
             let found = REQUESTS.into_iter().find(is_it)?;
             let is_of_kernel = info.ssi_code > 0;
-            if !(is_of_kernel && OF_TERMINALS.contains(&found.0)) {
-                return Some(found);
+            if is_of_kernel && OF_TERMINALS.contains(&found.0) {
+                continue;
             }
+            if found.0 == Signal::SIGWINCH && self.place.is_outside(info.ssi_pid) {
+                log!(
+                    info,
+                    "SIGWINCH from outside of the container: no effect, because `docker run` passes \
+                     on those of its terminal. To drain the workers, send it from a process of the \
+                     container"
+                );
+                continue;
+            }
+            return Some(found);
         }
     }
 }

@@ -35,6 +35,14 @@ pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
 /// A killed process has ended a moment after its children have got another parent.
 const UNTIL_IT_HAS_ENDED: Duration = Duration::from_millis(100);
 
+/// How long a new master that was late to take over may take to end, before it is told to end at
+/// once.
+const AFTER_FIRST_TERM: Duration = Duration::from_secs(1);
+
+/// How long a new master may take that must end at once. It first kills its own workers. If it were
+/// killed before, nobody would end them.
+pub(crate) const AT_ONCE_FOR_SUCCESSOR: Duration = Duration::from_secs(4);
+
 /// The name of the file in memory.
 const TOLD: &str = "wakeful-successor";
 
@@ -113,7 +121,9 @@ pub(crate) struct Successor {
     made: OwnedFd,
     /// When it has taken too long. `None`: it is killed.
     pub(crate) start_by: Option<Instant>,
-    is_given_up: bool,
+    /// How often it was told to end. After the first time it is not to take over any more; at the
+    /// second it ends its workers at once.
+    terms: u32,
     /// Requests to the master before it, which it gets when it is ready.
     to_pass_on: Vec<Signal>,
     /// It is dead, and a debugger has not let go of it.
@@ -177,9 +187,9 @@ impl Successor {
         // It has not been waited for, so the number is its own.
         match sys::pidfd_of(Pid::from_child(&process)) {
             Ok(pidfd) => {
-                let (is_given_up, is_held) = (false, false);
+                let (terms, is_held) = (0, false);
                 let (ready, to_pass_on) = (Some(ready), Vec::new());
-                Ok(Self { process, pidfd, ready, made, start_by, is_given_up, to_pass_on, is_held })
+                Ok(Self { process, pidfd, ready, made, start_by, terms, to_pass_on, is_held })
             }
             Err(error) => {
                 // If it cannot be killed, nothing waits for it.
@@ -219,7 +229,7 @@ impl Successor {
         }
         match self.ready.as_ref().map(sys::news) {
             None | Some(News::NotYet) => {}
-            Some(News::Accepts) if !self.is_given_up => {
+            Some(News::Accepts) if !self.is_given_up() => {
                 self.ready = None;
                 return Progress::Ready;
             }
@@ -231,7 +241,7 @@ impl Successor {
     /// Has it reported that its workers accept, and was it to take over?
     fn has_reported(&self) -> bool {
         let news = self.ready.as_ref().map(sys::news);
-        !self.is_given_up && matches!(news, Some(News::Accepts))
+        !self.is_given_up() && matches!(news, Some(News::Accepts))
     }
 
     /// Whoever waits for it, as it has failed and a debugger has not let go of it.
@@ -253,15 +263,25 @@ impl Successor {
         self.signal(Signal::KILL);
     }
 
-    /// It is not to succeed any more: it ends, and so do its workers, until `end_by`.
-    pub(crate) fn give_up(&mut self, end_by: Option<Instant>) {
-        self.is_given_up = true;
-        self.start_by = end_by;
-        self.signal(Signal::TERM);
+    fn is_given_up(&self) -> bool {
+        self.terms > 0
     }
 
-    /// Tells it once more to end. To it, this is a second signal: it ends its workers at once.
-    pub(crate) fn remind(&self) {
+    /// It is not to succeed any more: it ends, and so do its workers, until `end_by`. To be told so
+    /// again is a second signal to it: it ends its workers at once.
+    pub(crate) fn give_up(&mut self, end_by: Option<Instant>) {
+        self.start_by = end_by;
+        self.remind();
+    }
+
+    /// How long it may take to end when it is told once more. `None`: it was told twice.
+    pub(crate) fn patience_after_next_term(&self) -> Option<Duration> {
+        [AFTER_FIRST_TERM, AT_ONCE_FOR_SUCCESSOR].get(self.terms as usize).copied()
+    }
+
+    /// Tells it once more to end.
+    pub(crate) fn remind(&mut self) {
+        self.terms = self.terms.saturating_add(1);
         self.signal(Signal::TERM);
     }
 

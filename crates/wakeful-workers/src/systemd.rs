@@ -83,16 +83,23 @@ pub(crate) fn stopping() {
     tell("STOPPING=1".to_owned());
 }
 
-/// Does the manager keep sockets for a later master? (`FileDescriptorStoreMax=`; the manager has
-/// said so since version 254.)
+/// How many sockets the manager keeps for a later master (`FileDescriptorStoreMax=`). It has said
+/// so since version 254. It drops those that it has no room for, and does not say so.
+pub(crate) fn most_kept() -> usize {
+    env::var("FDSTORE").ok().and_then(|most| most.parse().ok()).unwrap_or_default()
+}
+
+/// Does the manager keep sockets for a later master?
 pub(crate) fn keeps_sockets() -> bool {
-    env::var("FDSTORE").is_ok_and(|most| most.parse::<u32>().is_ok_and(|most| most > 0))
+    most_kept() > 0
 }
 
 /// Whether a service manager has a socket, too, so that the next master can get it from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     No,
+    /// The manager has no room for so many.
+    NoRoom,
     /// The socket came from the manager.
     Before,
     /// The manager gets the socket as soon as it has room.
@@ -100,7 +107,8 @@ pub(crate) enum Kept {
     Yes,
 }
 
-/// Gives the manager a socket to keep. The next master finds it in [`kept`].
+/// Gives the manager a socket to keep. The next master finds it in [`kept`]. (Without `FDPOLL=0`
+/// the manager would drop a socket that is shut down, which may listen again.)
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
     let name = kept_name(listener);
     if name.len() > LONGEST_NAME {
@@ -110,7 +118,7 @@ pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
         );
         return Kept::No;
     }
-    let text = format!("FDSTORE=1\nFDNAME={name}");
+    let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
     match send(&text, &[socket]) {
         Ok(()) => Kept::Yes,
         Err(error) if may_pass(error) => Kept::NotYet,

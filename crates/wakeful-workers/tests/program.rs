@@ -51,7 +51,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 26] = [
+const TESTS: [Test; 27] = [
     // The longest one comes first.
     (
         "a_pause_of_all_processes_counts_neither_for_a_start_nor_for_a_drain",
@@ -117,6 +117,10 @@ const TESTS: [Test; 26] = [
     (
         "a_second_signal_ends_the_workers_of_a_new_master_too",
         a_second_signal_ends_the_workers_of_a_new_master_too,
+    ),
+    (
+        "a_signal_ends_the_workers_of_a_new_master_that_cannot_end",
+        a_signal_ends_the_workers_of_a_new_master_that_cannot_end,
     ),
     (
         "what_a_master_is_told_during_an_upgrade_reaches_the_new_one",
@@ -270,7 +274,8 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     for call in refused_calls(role) {
         refused::refuse(*call)?;
     }
-    if is_executed_worker() && !["serves early", "takes TERM", "goes on"].contains(&role) {
+    let serves_early = role.starts_with("serves early") || role == "goes on";
+    if is_executed_worker() && !serves_early && role != "takes TERM" {
         wait_while_slow();
     }
     let (group, master) = if role == "own sockets" {
@@ -291,11 +296,13 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             None => StartMethod::Fork,
         })
         .start_timeout(match role {
-            "serves early" | "takes TERM" | "set-up waits" | "goes on" => GUARD,
+            "takes TERM" | "set-up waits" => GUARD,
+            _ if serves_early => GUARD,
             _ => Duration::from_secs(1),
         });
     let master = match role {
         "paused" => master.start_timeout(LIMIT).drain_timeout(LIMIT),
+        "serves early, ends soon" => master.drain_timeout(Duration::from_secs(1)),
         "goes on" => master.orphans(Orphans::GoOn),
         _ => master,
     };
@@ -344,7 +351,7 @@ fn serve(role: &str) -> io::Result<ExitCode> {
         _ => server,
     };
     let start = || {
-        if !["serves early", "goes on"].contains(&role) {
+        if !serves_early {
             wait_while_slow();
         }
         let serving = server.start(|| answer)?;
@@ -867,6 +874,22 @@ fn a_second_signal_ends_the_workers_of_a_new_master_too(method: StartMethod) {
     master.signal("TERM");
     master.says("the second one: ending at once");
     assert!(!master.ends_within_guard().success());
+    assert!(!is_ours(successor) && !is_ours(worker));
+}
+
+/// The old master must not kill the new one before that has killed its worker.
+fn a_signal_ends_the_workers_of_a_new_master_that_cannot_end(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    let mut master = Running::start("serves early, ends soon", method, Some(&slow));
+    master.next_worker();
+    fs::write(&slow, "").unwrap();
+    let successor = master.upgrades();
+    let worker = worker_that_starts(&mut master, successor, method);
+    signal(worker, "STOP");
+    wait_until_in_state(worker, "T");
+    master.signal("TERM");
+    master.ends_within_guard();
     assert!(!is_ours(successor) && !is_ours(worker));
 }
 

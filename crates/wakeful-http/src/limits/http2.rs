@@ -129,10 +129,9 @@ impl Http2Limits {
     /// Sets how many reset streams of a connection may wait. A stream waits from the client's reset
     /// until the service notices the reset.
     ///
-    /// Behind a turn that was late, the server reads in one piece what clients have sent meanwhile.
-    /// So honest clients that cancel their requests can have many waiting at once. The default is as
-    /// many as a client may reset at once by
-    /// [`max_resets_per_second`](Self::max_resets_per_second).
+    /// A server that is late to read gets many frames in one piece. So an honest client that
+    /// cancels its requests can have many that wait. The default is the number that a client may
+    /// reset at once by default ([`max_resets_per_second`](Self::max_resets_per_second)).
     pub fn max_pending_resets(mut self, streams: usize) -> Self {
         self.max_pending_resets = streams;
         self

@@ -133,11 +133,15 @@ impl Running {
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
             let pid = successor.process();
-            log!(
-                error,
-                "killing process {pid}, the new master: it has neither taken over nor ended in time"
-            );
-            successor.kill();
+            // First it ends its own workers. If it were killed before, nobody would end those that
+            // are stopped or blocked.
+            if let Some(patience) = successor.patience_after_next_term() {
+                log!(error, "telling process {pid}, the new master, to end: it is late");
+                successor.give_up(now.checked_add(patience));
+            } else {
+                log!(error, "killing process {pid}, the new master: it has not ended in time");
+                successor.kill();
+            }
         }
     }
 

@@ -12,16 +12,12 @@ use super::{ONE_SIGNAL, Running};
 use crate::pid_file::PidFile;
 use crate::settings::MOST_WORKERS;
 use crate::signals::Request;
-use crate::successor::Successor;
+use crate::successor::{AT_ONCE_FOR_SUCCESSOR, Successor};
 use crate::{sys, systemd};
 
 /// How much longer than a worker a new master may take. It first ends its own workers that do not
 /// start, and then itself. If it were killed before, nobody would end them.
 const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
-
-/// How long a new master may take that must end at once. It first kills its own workers. If it were
-/// killed before, nobody would end them.
-const AT_ONCE_FOR_SUCCESSOR: Duration = Duration::from_secs(4);
 
 /// How much earlier than the end of the workers' accepting the sockets close. Otherwise a client
 /// could connect that no worker accepts.
@@ -273,11 +269,11 @@ impl Running {
     fn upgrade(&mut self, signal: Name) {
         if self.inheritance.is_waited_for() {
             log!(warn, "{signal}: no upgrade: this process has not taken over yet");
-        } else if std::process::id() == 1 {
+        } else if let Some(what) = self.place.ends_container() {
             log!(
                 warn,
-                "{signal}: no upgrade: this master is process 1, and its container would end with \
-                 it. Replace the container"
+                "{signal}: no upgrade: this master {what}, and the container would end with it. \
+                 Replace the container"
             );
         } else if !self.crew.has_begun() {
             // There is nothing to hand over, and if these workers fail, so does the service.

@@ -94,12 +94,42 @@ fn the_time_for_backlogs_begins_when_the_last_handshakes_are_complete() {
 
 /// Starts a successor that never takes over, and that its first TERM ends.
 fn upgrade(running: &mut Running) -> Pid {
+    upgrade_to(running, Program::other("sleep", &["60"]))
+}
+
+fn upgrade_to(running: &mut Running, program: Program) -> Pid {
     // A successor has the mask of its master.
     SigSet::from(Name::SIGTERM).thread_unblock().unwrap();
-    running.program = Program::other("sleep", &["60"]);
+    running.program = program;
     running.take(Name::SIGUSR2, Request::Upgrade);
     let successor = running.successor.as_ref().expect("it has been started");
     Pid::from_raw(successor.process().cast_signed()).unwrap()
+}
+
+/// If it were killed before, nobody would end its workers that are stopped or blocked.
+#[test]
+fn a_new_master_that_is_late_is_told_twice_to_end_before_it_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("terms");
+    let counts = "n=0; say() { echo $n >> $0; }; trap 'n=$((n+1)); say' TERM; say; \
+                  while :; do sleep 0.01; done";
+    let mut running = with_workers(1);
+    upgrade_to(&mut running, Program::other("sh", &["-c", counts, path.to_str().unwrap()]));
+    let is_late = |running: &mut Running| {
+        running.successor.as_mut().unwrap().start_by = Some(running.looked_at);
+        running.kill_who_takes_too_long();
+        running.successor.as_ref().unwrap().start_by.is_some()
+    };
+    for terms in ["0\n", "0\n1\n", "0\n1\n2\n"] {
+        while !std::fs::read_to_string(&path).is_ok_and(|text| text == terms) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(is_late(&mut running), terms.len() < 6, "after {terms:?}");
+    }
+    while running.successor.is_some() {
+        thread::sleep(Duration::from_millis(1));
+        running.see_successor();
+    }
 }
 
 /// Otherwise this master might find the successor's pid file, and end both.
