@@ -236,8 +236,9 @@ fn an_idle_connection_of_http2_leaves_by_goaway_and_one_with_a_request_stays() {
     assert_eq!(busy.wait_for(frames::DATA).payload, b"released");
 }
 
-#[test]
-fn one_that_came_from_another_loop_and_had_no_request_there_is_asked_too() {
+/// Connections, one of which has come from another loop and is idle there, when more clients come
+/// than there is room for. `act` gets the connections and the server.
+fn after_a_move(act: impl FnOnce(&mut [Kept], &Running)) {
     let work = async || {
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(10) {
@@ -271,10 +272,25 @@ fn one_that_came_from_another_loop_and_had_no_request_there_is_asked_too() {
             busy
         })
         .collect();
-    until("all have made room", || running.http_counts().in_flight() == 3);
-    assert!(kept.iter_mut().all(Kept::is_closed));
+    act(&mut kept, &running);
     gate.open();
     drop(busy);
+}
+
+#[test]
+fn one_that_came_from_another_loop_and_had_no_request_there_is_asked_too() {
+    after_a_move(|kept, running| {
+        until("all have made room", || running.http_counts().in_flight() == 3);
+        assert!(kept.iter_mut().all(Kept::is_closed));
+    });
+}
+
+#[test]
+fn one_that_came_from_another_loop_and_was_asked_closes_after_its_request() {
+    after_a_move(|kept, running| {
+        until("all are asked", || gave_way(running) >= 3);
+        assert!(kept.iter_mut().all(|one| one.get("/").is_none_or(|answer| answer.is_last)));
+    });
 }
 
 struct Stops<'a>(&'a AtomicBool);

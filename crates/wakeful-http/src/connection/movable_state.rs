@@ -23,6 +23,7 @@ pub(crate) struct MovableState {
     expires: Option<Instant>,
     served: Cell<u64>,
     place: RefCell<Option<Place>>,
+    gives_way: Cell<bool>,
 }
 
 impl MovableState {
@@ -42,7 +43,8 @@ impl MovableState {
     }
 
     fn with(arrived: Instant, PackedState { expires, served, place }: PackedState) -> Self {
-        Self { arrived, expires, served: Cell::new(served), place: RefCell::new(place) }
+        let (served, place) = (Cell::new(served), RefCell::new(place));
+        Self { arrived, expires, served, place, gives_way: Cell::default() }
     }
 
     /// Packs the state for another loop. If the move fails, it must be [put back](Self::put_back).
@@ -74,6 +76,17 @@ impl MovableState {
     pub(crate) fn one_more(&self) -> u64 {
         self.served.set(self.served.get() + 1);
         self.served.get()
+    }
+
+    /// The server has asked the connection for its place before a request came on this loop. So the
+    /// connection closes after that request, if one comes.
+    pub(crate) fn give_way(&self) {
+        self.gives_way.set(true);
+    }
+
+    /// Was it asked for its place?
+    pub(crate) fn gives_way(&self) -> bool {
+        self.gives_way.get()
     }
 
     /// May the peer send one more request? If not, returns after how many nanoseconds it may.

@@ -71,6 +71,10 @@ impl ConnectionState {
         // A connection that has come from another loop may have been idle here. Its first request
         // begins to come now.
         let since = if movable.served() == 0 { movable.arrived() } else { wakeful::time::now() };
+        let closing = Closing::default();
+        if movable.gives_way() {
+            closing.begin();
+        }
         Rc::new(Self {
             clock: PhaseClock::new(since, movable.served()),
             loop_state,
@@ -83,7 +87,7 @@ impl ConnectionState {
             streams: RefCell::new(OpenStreams::new(most_streams)),
             resets: (protocol == Protocol::Http2).then(|| ResetRation::new(max_streams)),
             body_reads: (protocol == Protocol::Http2).then(BodyReads::default),
-            closing: Closing::default(),
+            closing,
             framing,
             checks_client: Cell::new(false),
             is_upgraded: Cell::new(false),

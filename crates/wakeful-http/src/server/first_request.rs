@@ -73,6 +73,7 @@ pub(crate) async fn drained(draining: &Draining, movable: &MovableState, loop_st
     }
     if !draining.is_started() {
         loop_state.refuse(Refusal::GaveWay);
+        movable.give_way();
     }
     Deadline::after(loop_state.linger()).await;
 }
