@@ -139,6 +139,7 @@ pub(crate) struct Totals {
     pub(crate) visits: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) wakers: AtomicU64,
+    pub(crate) acts: AtomicU64,
     pub(crate) blocking_calls: AtomicU64,
     pub(crate) stops: AtomicU64,
     pub(crate) short_of_descriptors: AtomicU64,

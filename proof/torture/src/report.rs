@@ -128,9 +128,10 @@ impl fmt::Display for Summary<'_> {
         )?;
         writeln!(
             f,
-            "around them  {} panics, {} wakers, {} visits, {} lines to a hostile log, {} times few descriptors, {} times no threads, {} stops",
+            "around them  {} panics, {} wakers, {} acts, {} visits, {} lines to a hostile log, {} times few descriptors, {} times no threads, {} stops",
             injected.panics,
             count(&did.wakers),
+            count(&did.acts),
             count(&did.visits),
             injected.log_lines,
             count(&did.short_of_descriptors),

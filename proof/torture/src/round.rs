@@ -144,6 +144,7 @@ fn torture(
             .collect();
         press(&world, pids, chosen, random, length);
         over.store(true, Relaxed);
+        world.stage.end();
         if drains {
             drain(ledger, &received, &world, random);
         } else {
@@ -283,6 +284,9 @@ fn meddle(
 ) {
     let mut opened: Vec<(Arc<Account>, JoinHandle<()>)> = Vec::new();
     while !over.load(Relaxed) {
+        if chosen.has(Fault::Acts) && random.bool() {
+            world.stage.act_from_outside();
+        }
         let full = world.ledger.in_use() >= 2 * options.connections;
         match random.u8(..16) {
             0..8 if full => thread::sleep(Duration::from_micros(200)),

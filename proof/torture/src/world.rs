@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use wakeful::LoopHandle;
 use wakeful::net::Stream;
 
+use crate::hostile::acts::Stage;
 use crate::ledger::{Account, Ledger};
 
 /// An end and its stream, while a thread carries them. Called with the index of a loop, they go on
@@ -28,6 +29,7 @@ pub(crate) struct World {
     pub(crate) share_of_early_deaths: u8,
     /// Whatever is running is cut off, and need not end normally.
     pub(crate) is_cut: Arc<AtomicBool>,
+    pub(crate) stage: Arc<Stage>,
     seeds: AtomicU64,
 }
 
@@ -51,16 +53,9 @@ impl World {
         // From every eighth end down to none.
         let share_of_early_deaths = (seed % 33) as u8;
         let seeds = AtomicU64::new(seed);
-        Self {
-            ledger,
-            loops,
-            port,
-            socket,
-            couriers,
-            share_of_early_deaths,
-            is_cut: Arc::default(),
-            seeds,
-        }
+        let is_cut = Arc::default();
+        let stage = Stage::new(loops.clone(), &ledger, &is_cut);
+        Self { ledger, loops, port, socket, couriers, share_of_early_deaths, is_cut, stage, seeds }
     }
 
     /// Returns a seed for another random number generator.

@@ -417,12 +417,13 @@ fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
                 second.take_turn(Some(Duration::from_millis(1))).unwrap();
             })
             .unwrap();
-        let (of_first, of_second) = (first.handle().metrics(), second.handle().metrics());
-        (of_first.parks, of_second.parks)
+        (first.handle().metrics(), second.handle().metrics())
     });
-    let (of_first, of_second) = pinned.join().unwrap();
-    // The first parks only if somebody else wanted the CPU; then the place is free.
-    assert!(of_first == 1 || of_second == 1, "both spun: {of_first} and {of_second} parks");
+    let (first, second) = pinned.join().unwrap();
+    // On a busy machine it may park, or give way, or not get as far as a spin. Then the place is
+    // free.
+    let keeps_place = first.parks == 0 && first.gave_way == 0 && !first.spin_time.is_zero();
+    assert!(!keeps_place || second.parks == 1, "both spun: {first:?} {second:?}");
 }
 
 /// On one CPU: a loop spins in `wait`, and nobody takes its turns afterwards. Another one spins

@@ -4,6 +4,7 @@
 //! The seed of a round decides which of them it has. They may cost exactly what the panicking code
 //! owned. Each module says what else it checks. None of them needs the feature `faults`.
 
+pub(crate) mod acts;
 pub(crate) mod limits;
 pub(crate) mod log;
 pub(crate) mod panics;
@@ -36,6 +37,8 @@ pub(crate) enum Kind {
     Descriptors,
     /// SIGSTOP and SIGCONT.
     Stop,
+    /// Tasks, wakers, closures, hooks and values that act on the runtime wherever they are called.
+    Acts,
 }
 
 /// The kinds that a round has.

@@ -66,9 +66,13 @@ impl Drop for Bomb {
 /// Makes one of the loops run something that panics. It has to be dropped, and nothing else may
 /// change.
 pub(crate) fn throw(world: &World, target: &LoopHandle, random: &mut Rng) {
-    // An output that is dropped on this thread panics here. So does the drop of the panic that
-    // results.
-    let thrown = catch_unwind(AssertUnwindSafe(|| throw_uncaught(world, target, random)));
+    // An output that is dropped on this thread panics here.
+    contain(|| throw_uncaught(world, target, random));
+}
+
+/// Calls what may panic. So may the drop of the panic that results.
+pub(crate) fn contain(f: impl FnOnce()) {
+    let thrown = catch_unwind(AssertUnwindSafe(f));
     let _ = catch_unwind(AssertUnwindSafe(|| drop(thrown)));
 }
 
