@@ -683,8 +683,10 @@ fn a_new_master_that_gives_up_and_lives_on_stops_nothing() {
     let is_replaced = |this: &Master| this.workers().is_disjoint(&before);
     master.signal("HUP");
     master.waits_for("all workers accept", 2);
-    master
-        .waits_until(|this| is_replaced(this) && this.log().contains("neither taken over"), "late");
+    master.waits_until(
+        |this| is_replaced(this) && this.log().contains("has not taken over in time"),
+        "late",
+    );
     master.waits_for("no upgrade: the new master has ended (signal: 9 (SIGKILL))", 1);
     // It ends, and what it has started holds what it was given.
     replace("#!/bin/sh\nsleep 60 &\necho \"helper $!\" >&2\nexit 3\n");

@@ -263,7 +263,7 @@ impl Successor {
         self.signal(Signal::KILL);
     }
 
-    fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.terms > 0
     }
 

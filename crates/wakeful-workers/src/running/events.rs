@@ -136,10 +136,14 @@ impl Running {
             // First it ends its own workers. If it were killed before, nobody would end those that
             // are stopped or blocked.
             if let Some(patience) = successor.patience_after_next_term() {
-                log!(error, "telling process {pid}, the new master, to end: it is late");
+                let what = match successor.is_given_up() {
+                    false => "has not taken over in time: it is told to end",
+                    true => "has not ended in time: it is told to end at once",
+                };
+                log!(error, "process {pid}, the new master, {what}");
                 successor.give_up(now.checked_add(patience));
             } else {
-                log!(error, "killing process {pid}, the new master: it has not ended in time");
+                log!(error, "killing process {pid}, the new master: it has not ended at once");
                 successor.kill();
             }
         }
