@@ -2,9 +2,11 @@
 //! other tasks may wait beside it.
 
 use std::any::Any;
+use std::future::{Future, poll_fn};
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
 use std::panic::resume_unwind;
+use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
@@ -30,6 +32,13 @@ pub(crate) fn wake(waker: Waker) {
 /// Drops `waker`, and contains a panic in its destructor.
 pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
+}
+
+/// Awaits what code that others share completes: a pool, a look-up, h2's connection. The waker of the
+/// task may panic, or poll at once, and must not disturb that code. Neither may the future's drop.
+pub(crate) async fn shielded<F: Future>(future: F) -> F::Output {
+    let (mut waker, mut future) = (SafeWaker::default(), pin!(Locking::new(future)));
+    poll_fn(|cx| waker.with(cx, |cx| future.as_mut().as_pin_mut().poll(cx))).await
 }
 
 /// How many frames without data are skipped in one poll.

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use super::OutgoingBody;
 use super::body::{Exchange, Outgoing};
 use super::host_pool::Lease;
-use crate::foreign_code::Contained;
+use crate::foreign_code::{Contained, shielded};
 
 /// Whether the server acted on a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl<B: OutgoingBody> Lease<B> {
                 let was_used = lease.connection.was_used();
                 lease.is_sent = true;
                 let (sent, answering) = lease.connection.send(request);
-                let mut failed = match sent.await {
+                let mut failed = match shielded(sent).await {
                     Ok(response) => {
                         lease.answered(Some(&response));
                         return Ok((response, Exchange::Http1(answering)));
@@ -114,7 +114,7 @@ impl<B: OutgoingBody> Lease<B> {
                 // h2 does not use the extensions, and would drop them in the task that all requests
                 // share.
                 let extensions = Contained::new(mem::take(request.extensions_mut()));
-                let mut failed = match connection.send(request).await {
+                let mut failed = match shielded(connection.send(request)).await {
                     Ok(response) => return Ok((response, Exchange::Http2(stream))),
                     Err(failed) => failed,
                 };

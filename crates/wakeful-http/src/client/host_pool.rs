@@ -10,7 +10,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::resume_unwind;
@@ -36,7 +35,7 @@ use super::look_up::LookUp;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::target::{HttpVersion, Target};
 use super::transport::Transport;
-use crate::foreign_code::{Locking, SafeWaker, hold_back_wakers};
+use crate::foreign_code::{hold_back_wakers, shielded};
 use crate::in_time::in_time;
 
 /// At least this many silent HTTP/2 connections may be set aside.
@@ -405,11 +404,8 @@ impl<B: OutgoingBody> Pool<B> {
         }
         self.counts.add_waited();
         let after = self.settings.queue_timeout;
-        // The code that hands a connection over belongs to another request or a connection, which
-        // this request's waker must not disturb.
-        let (mut waker, mut handed) = (SafeWaker::default(), pin!(Locking::new(handed.recv())));
-        let handed = pin!(poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().as_pin_mut().poll(cx))));
-        match in_time(after, handed).await {
+        // The code that hands a connection over belongs to another request or a connection.
+        match in_time(after, pin!(shielded(handed.recv()))).await {
             Ok(Ok(grant)) => Ok(grant),
             // The pool closes a channel only when the host is retired.
             Ok(Err(_)) => Err(self.retired()),

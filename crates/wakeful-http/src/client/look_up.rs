@@ -6,10 +6,8 @@
 //! if no thread has begun it.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 use wakeful::task::{BlockingHandle, spawn_blocking};
 
-use crate::foreign_code::{Locking, SafeWaker};
+use crate::foreign_code::shielded;
 
 type Found = Result<Rc<[SocketAddr]>, Rc<io::Error>>;
 
@@ -56,8 +54,12 @@ impl LookUp {
         patience: Duration,
         look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
     ) -> io::Result<Vec<SocketAddr>> {
-        let is_of_use =
-            |one: &UnderWay| !one.is_done.load(Ordering::Acquire) && one.since.elapsed() < patience;
+        // A look-up for which there was no thread has failed, and is not done.
+        let is_of_use = |one: &UnderWay| {
+            !one.is_done.load(Ordering::Acquire)
+                && one.found.peek().is_none()
+                && one.since.elapsed() < patience
+        };
         let known = self.0.borrow().as_ref().filter(|one| is_of_use(one)).map(|o| o.found.clone());
         let found = known.unwrap_or_else(|| {
             let one = begin(look_up);
@@ -68,9 +70,7 @@ impl LookUp {
             found
         });
         // If one waker panics, the other waiting requests must still be woken.
-        let (mut waker, mut found) = (SafeWaker::default(), pin!(Locking::new(found)));
-        let found = poll_fn(|cx| waker.with(cx, |cx| found.as_mut().as_pin_mut().poll(cx))).await;
-        found.map(|addrs| addrs.to_vec()).map_err(|error| copy(&error))
+        shielded(found).await.map(|addrs| addrs.to_vec()).map_err(|error| copy(&error))
     }
 }
 
@@ -143,6 +143,20 @@ mod tests {
             }
             assert!(start.elapsed() < LONG, "each of them has run");
         }
+    }
+
+    /// As where no thread can be started.
+    #[test]
+    fn a_look_up_that_never_ran_is_not_used_again() {
+        wakeful::block_on(async {
+            let failed = || async { Err(Rc::new(io::Error::other("no thread"))) };
+            let found = failed().boxed_local().shared();
+            assert!(found.clone().await.is_err());
+            let is_done = Arc::default();
+            let before = UnderWay { since: Instant::now(), is_done, found };
+            let look_up = LookUp(RefCell::new(Some(before)));
+            assert_eq!(look_up.share(LONG, || Ok(Vec::new())).await.unwrap(), []);
+        });
     }
 
     #[test]

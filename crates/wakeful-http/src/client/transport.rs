@@ -291,21 +291,23 @@ impl Read for ObservedTransport {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.observed.asks.take() {
+        let asks = self.observed.asks.take();
+        if asks {
             self.stream().ask_anew();
-            if self.observed.is_broken_off.get() {
-                return self.poll_read_broken_off(cx, buf);
-            }
         }
-        let Self { transport, observed, ration } = &mut *self;
-        let read = ration.poll_read(cx, buf, |cx, buf| {
-            // Most heads come with the first read.
-            if observed.reads.get() > 0 && observed.until_head.is_awaited() {
-                observed.until_head.poll_read(transport, cx, buf)
-            } else {
-                Pin::new(transport).poll_read(cx, buf)
-            }
-        });
+        let read = if asks && self.observed.is_broken_off.get() {
+            self.poll_read_broken_off(cx, buf)
+        } else {
+            let Self { transport, observed, ration } = &mut *self;
+            ration.poll_read(cx, buf, |cx, buf| {
+                // Most heads come with the first read.
+                if observed.reads.get() > 0 && observed.until_head.is_awaited() {
+                    observed.until_head.poll_read(transport, cx, buf)
+                } else {
+                    Pin::new(transport).poll_read(cx, buf)
+                }
+            })
+        };
         if matches!(read, Poll::Ready(Ok(()))) {
             self.observed.reads.set(self.observed.reads.get().saturating_add(1));
             self.observed.heard.set(Some(turn_time()));

@@ -1,8 +1,6 @@
 //! A server that runs, and how it ends.
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +13,7 @@ use wakeful::process::start_thread;
 
 use crate::counts::HttpCounts;
 use crate::drain::{DrainPlan, Ending, Readiness};
-use crate::foreign_code::{self, Locking, SafeWaker, hold_back_wakers};
+use crate::foreign_code::{self, Locking, hold_back_wakers, shielded};
 use crate::loop_state::ServerState;
 
 /// A running server. Dropping it aborts all connections and stops the loops.
@@ -149,8 +147,7 @@ impl Running {
             foreign_code::log!(warn, %error, "the drain blocks the loop that awaits it");
             return take(&shared).map_or(Ok(0), |running| running.drain(plan));
         }
-        let (mut waker, mut drained) = (SafeWaker::default(), pin!(Locking::new(drained.recv())));
-        poll_fn(|cx| waker.with(cx, |cx| drained.as_mut().as_pin_mut().poll(cx)))
+        shielded(drained.recv())
             .await
             .unwrap_or_else(|_| Err(io::Error::other("the drain has panicked")))
     }

@@ -97,6 +97,7 @@ impl Connection {
     /// is up.
     pub(super) async fn close(&mut self, frame: Option<CloseFrame>) -> Result<(), Error> {
         if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
+            self.queue_pongs();
             // The Close is queued whether or not there is room for it, and further reads send it.
             match Pin::new(&mut self.inner).start_send(Message::Close(frame)) {
                 // The handler has sent a Close before.
@@ -138,9 +139,17 @@ impl Connection {
     }
 
     fn queue_close(&mut self, code: CloseCode, reason: &'static str) {
+        self.queue_pongs();
         let frame = CloseFrame { code, reason: reason.into() };
         // This fails only if a Close has been sent already.
         let _ = Pin::new(&mut self.inner).start_send(Message::Close(Some(frame)));
+    }
+
+    /// Queues the pongs that wait. tungstenite would queue them behind what comes next, and nothing
+    /// may come behind a Close.
+    fn queue_pongs(&mut self) {
+        // Without room, this is pending, and they are queued nevertheless.
+        let _ = Pin::new(&mut self.inner).poll_flush(&mut self.flushers.with_both());
     }
 
     /// What [`recv`](Self::recv) polls.
@@ -303,6 +312,9 @@ impl Connection {
 
     pub(super) fn start_send(&mut self, message: Message) -> Result<(), Error> {
         let is_close = matches!(message, Message::Close(_));
+        if is_close {
+            self.queue_pongs();
+        }
         let started = Pin::new(&mut self.inner).start_send(message);
         if is_close && started.is_ok() {
             self.queued_close();
@@ -332,6 +344,7 @@ impl Connection {
             return self.poll_flush(cx);
         }
         self.queued_close();
+        self.queue_pongs();
         let closed = Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx));
         self.unless_ended(closed)
     }

@@ -44,6 +44,11 @@ impl Flushers {
         Context::from_waker(&self.waker)
     }
 
+    /// For what need not be waited for by another task than before.
+    pub(super) fn with_both(&self) -> Context<'_> {
+        Context::from_waker(&self.waker)
+    }
+
     pub(super) fn wake_reader(&self) {
         self.both.reader.take().into_iter().for_each(foreign_code::wake);
     }

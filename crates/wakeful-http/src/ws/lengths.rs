@@ -112,9 +112,10 @@ impl Lengths {
         if first & IS_LAST != 0 {
             self.message = 0;
         }
-        // A frame beyond that is too large for any message, and is refused without memory for it.
-        let needs = usize::try_from(needs).unwrap_or(usize::MAX);
-        if needs <= 2 * GREATEST_SIZE && !memory::is_there_for(needs) {
+        // A frame beyond the greatest size is too large for any message, and is refused without
+        // memory for it. A message beyond that is refused when its frame is there.
+        let needs = usize::try_from(needs).unwrap_or(usize::MAX).min(2 * GREATEST_SIZE);
+        if self.left <= GREATEST_SIZE as u64 && !memory::is_there_for(needs) {
             return Err(Refused::NoMemory);
         }
         Ok(())

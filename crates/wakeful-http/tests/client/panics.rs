@@ -134,6 +134,30 @@ fn a_waker_that_panics_as_a_response_comes_costs_no_other_request_of_its_connect
 }
 
 #[test]
+fn a_waker_that_panics_as_a_head_comes_costs_no_other_request_of_its_connection() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder().max_connections(1), addr(&running));
+        // From now on the server's settings are known.
+        assert_eq!(text(host.send(get("/n/1")).await).await, "1");
+        let (bad, waker) = BadWaker::new();
+        let mut first = pin!(host.send(get("/gated")));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let second = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/gated")).await).await }
+        });
+        gate.one_entered().await;
+        gate.one_entered().await;
+        gate.open();
+        assert_eq!(second.await.unwrap(), "released");
+        assert_eq!(text(first.await).await, "released");
+        assert_eq!((bad.panics(), client.counts().opened()), (1, 1));
+    });
+}
+
+#[test]
 fn a_waker_that_panics_in_the_queue_costs_neither_who_makes_room_nor_who_waits_behind() {
     let (gate, app) = Gate::on(router());
     let http2_limits = Http2Limits::new().max_streams(1);

@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use bytes::Bytes;
 use futures_lite::AsyncReadExt;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use wakeful::net::UnixStream;
 use wakeful::task::yield_now;
 use wakeful::time::{now, pause, timeout};
@@ -489,5 +489,25 @@ fn a_socket_that_ends_with_its_loop_is_not_read_on() {
         })
         .detach();
         yield_now().await;
+    });
+}
+
+#[test]
+fn the_answer_to_a_ping_comes_before_a_close_of_the_handler() {
+    wakeful::block_on(async {
+        for way in 0..3 {
+            let (mut client, mut socket) = pair().await;
+            client.write_all(PING).await.unwrap();
+            assert!(matches!(socket.recv().await, Some(Ok(Message::Ping(_)))));
+            match way {
+                // The client does not answer.
+                0 => drop(socket.close(None).now_or_never()),
+                1 => socket.send(Message::Close(None)).await.unwrap(),
+                _ => SinkExt::close(&mut socket).await.unwrap(),
+            }
+            let mut kinds = [0; 4];
+            client.read_exact(&mut kinds).await.unwrap();
+            assert_eq!((kinds[0], kinds[2]), (0x8a, 0x88), "way {way}");
+        }
     });
 }
