@@ -34,8 +34,9 @@ pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
 }
 
-/// Awaits what code that others share completes: a pool, a look-up, h2's connection. The waker of the
-/// task may panic, or poll at once, and must not disturb that code. Neither may the future's drop.
+/// Awaits what completes in code that other tasks share: a pool, a look-up, h2's connection. This
+/// task's waker may panic, or poll at once, which must not disturb that code. Nor may the drop of
+/// `future` wake another task that does.
 pub(crate) async fn shielded<F: Future>(future: F) -> F::Output {
     let (mut waker, mut future) = (SafeWaker::default(), pin!(Locking::new(future)));
     poll_fn(|cx| waker.with(cx, |cx| future.as_mut().as_pin_mut().poll(cx))).await
