@@ -23,13 +23,16 @@ pub(super) struct Received {
     body: Option<Locking<Limited<Incoming>>>,
     /// Where the body came in, with HTTP/2.
     home: Option<LockHome>,
+    /// Was the length announced?
+    has_length: bool,
 }
 
 impl Received {
     /// The body of a request that this thread's loop has received. `is_http2`: it has a lock.
     pub(super) fn new(body: Incoming, most: usize, is_http2: bool) -> Self {
+        let has_length = body.size_hint().exact().is_some();
         let body = Locking::new(Limited::new(body, most));
-        Self { body: Some(body), home: is_http2.then(LockHome::here) }
+        Self { body: Some(body), home: is_http2.then(LockHome::here), has_length }
     }
 }
 
@@ -57,9 +60,15 @@ impl Body for Received {
         is_forked(self.home) || self.body.as_ref().is_none_or(|body| is_at_end(body))
     }
 
+    /// `Limited` calls the length exact when as much has come as may come, although more may follow
+    /// that is too much. Whoever sends the body on would announce that length, and send no more.
     #[inline]
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or(SizeHint::with_exact(0), |body| body.size_hint())
+        match &self.body {
+            Some(body) if self.has_length => body.size_hint(),
+            Some(_) => SizeHint::default(),
+            None => SizeHint::with_exact(0),
+        }
     }
 }
 

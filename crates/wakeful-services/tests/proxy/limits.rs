@@ -49,3 +49,31 @@ fn in_front_of_backends_of_http2_a_call_may_take_its_time() {
     assert_status(&answer, 200);
     assert!(answer.contains("half ") && answer.contains("again"), "{answer}");
 }
+
+/// What has come could be the whole body, until more comes.
+#[test]
+fn a_body_without_a_length_that_becomes_too_large_is_413_and_not_cut_off() {
+    const MOST: usize = 1000;
+    let backend = Backend::mirror();
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let options = options(1).limits(Limits::new().max_body(MOST as u64)).listen(listen);
+    let settings = ProxyOptions::new(vec![backend.addr.into()]).request_buffer(MOST);
+    let proxy = proxy::start(&options, settings, options.bind().unwrap(), Vec::new()).unwrap();
+    let head =
+        "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = "x".repeat(MOST);
+    let begun = format!("{head}{MOST:x}\r\n{chunk}\r\n");
+    for (rest, status) in [("1\r\ny\r\n0\r\n\r\n", 413), ("0\r\n\r\n", 200)] {
+        for at_once in [true, false] {
+            let mut client = connect(addr(&proxy));
+            if at_once {
+                client.write_all(format!("{begun}{rest}").as_bytes()).unwrap();
+            } else {
+                client.write_all(begun.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                client.write_all(rest.as_bytes()).unwrap();
+            }
+            assert_status(&read_all(&mut client), status);
+        }
+    }
+}
