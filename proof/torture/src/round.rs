@@ -18,6 +18,7 @@ use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, JoinHandle, LoopGroup, LoopHandle};
 
 use crate::connections::{accept, blocking, connect};
+use crate::hostile::acts::Stage;
 use crate::hostile::limits::{FewDescriptors, Pids};
 use crate::hostile::{Chosen, Kind as Fault, log, panics, server, stop, wakers};
 use crate::ledger::{Account, Ledger, lock};
@@ -121,6 +122,7 @@ fn torture(
         couriers,
         random.u64(..),
     ));
+    let stage = Stage::new(world.loops.clone(), ledger, &world.is_cut);
     let accepting = listen(&world, &listeners)?;
     drop(listeners);
 
@@ -138,13 +140,13 @@ fn torture(
         let threads: Vec<_> = (0..options.threads.get())
             .map(|_| {
                 let random = Rng::with_seed(random.u64(..));
-                let (world, received, over) = (&world, &received, &over);
-                scope.spawn(move || meddle(world, received, over, options, chosen, random))
+                let (world, stage, received, over) = (&world, &stage, &received, &over);
+                scope.spawn(move || meddle(world, stage, received, over, options, chosen, random))
             })
             .collect();
         press(&world, pids, chosen, random, length);
         over.store(true, Relaxed);
-        world.stage.end();
+        stage.end();
         if drains {
             drain(ledger, &received, &world, random);
         } else {
@@ -276,6 +278,7 @@ fn drain(ledger: &Ledger, couriers: &Couriers, world: &Arc<World>, random: &mut 
 /// The work of a thread that has no loop.
 fn meddle(
     world: &Arc<World>,
+    stage: &Arc<Stage>,
     couriers: &Couriers,
     over: &AtomicBool,
     options: &Options,
@@ -285,7 +288,7 @@ fn meddle(
     let mut opened: Vec<(Arc<Account>, JoinHandle<()>)> = Vec::new();
     while !over.load(Relaxed) {
         if chosen.has(Fault::Acts) && random.bool() {
-            world.stage.act_from_outside();
+            stage.act_from_outside();
         }
         let full = world.ledger.in_use() >= 2 * options.connections;
         match random.u8(..16) {

@@ -9,7 +9,6 @@ use std::sync::mpsc;
 use wakeful::LoopHandle;
 use wakeful::net::Stream;
 
-use crate::hostile::acts::Stage;
 use crate::ledger::{Account, Ledger};
 
 /// An end and its stream, while a thread carries them. Called with the index of a loop, they go on
@@ -29,7 +28,6 @@ pub(crate) struct World {
     pub(crate) share_of_early_deaths: u8,
     /// Whatever is running is cut off, and need not end normally.
     pub(crate) is_cut: Arc<AtomicBool>,
-    pub(crate) stage: Arc<Stage>,
     seeds: AtomicU64,
 }
 
@@ -53,9 +51,16 @@ impl World {
         // From every eighth end down to none.
         let share_of_early_deaths = (seed % 33) as u8;
         let seeds = AtomicU64::new(seed);
-        let is_cut = Arc::default();
-        let stage = Stage::new(loops.clone(), &ledger, &is_cut);
-        Self { ledger, loops, port, socket, couriers, share_of_early_deaths, is_cut, stage, seeds }
+        Self {
+            ledger,
+            loops,
+            port,
+            socket,
+            couriers,
+            share_of_early_deaths,
+            is_cut: Arc::default(),
+            seeds,
+        }
     }
 
     /// Returns a seed for another random number generator.
